@@ -25,7 +25,6 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.extras import install_command
-from mnemolog.operation_table import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers, Users
 from mnemolog.server.http.bodies import LARGE, Bodies
@@ -35,6 +34,7 @@ from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
 from mnemolog.server.http.monitoring import Metrics, metrics_route, probes
 from mnemolog.server.http.problems import problem, problem_response
+from mnemolog.server.http.routes import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 
 M_MMAP_THRESHOLD: Final = -3
 

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
-from mnemolog.operation_table import MCP_PATH
 from mnemolog.server.http.authentication import Caller, until_refusal_s
 from mnemolog.server.http.bodies import Bodies
+from mnemolog.server.http.routes import MCP_PATH
 
 FOLDER: Final = Path("DIR")
 

@@ -18,8 +18,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.scope import Scopes
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
-from mnemolog.operation_table import JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.problems import PROBLEM_JSON, STOPPING, Problem, error_of
+from mnemolog.server.http.routes import JSON, KEY_HEADER, PREFIX, SCOPE_HEADER
 
 CONNECTIONS_MAX: Final = 64
 CONNECT_TIMEOUT_S: Final = 10.0

@@ -29,11 +29,11 @@ from mnemolog.domain.limits import INTEGER_MAX, checked_json
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import SessionHandle, session_id_of
-from mnemolog.operation_table import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import Checkpoint, SwitchPreview
 from mnemolog.server.client.connection import Call
+from mnemolog.server.http.routes import LEFT_OUT_ARGUMENTS, HttpOperation
 from mnemolog.server.http.serialization import (
     WAITS,
     LogEvent,
@@ -55,7 +55,7 @@ _STAND_INS: Final[tuple[type[Event], ...]] = (ForeignEvent, Forgotten)
 class ClientOperation:
     """One operation of the table, as a client calls it."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: HttpOperation) -> None:
         self.operation = operation
         self.signature = inspect.signature(operation.method)
         self.hints = get_type_hints(operation.method)

@@ -12,15 +12,16 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.result import Results
-from mnemolog.operation_table import BY_METHOD, LEFT_OUT, OPERATIONS, Method, Operation
+from mnemolog.operation_table import Method
 from mnemolog.server.client.connection import Connection
 from mnemolog.server.client.operation import ClientOperation
+from mnemolog.server.http.routes import BY_METHOD, LEFT_OUT, ROUTES, HttpOperation
 from mnemolog.server.http.serialization import PAGE_MAX, ListPage, Value
 
 Class = TypeVar("Class", bound=type)
 
-BY_NAME: Final = {operation.name: ClientOperation(operation) for operation in OPERATIONS}
-_AS_OF: Final = {operation.method.__name__: operation for operation in OPERATIONS if operation.as_of}
+BY_NAME: Final = {operation.name: ClientOperation(operation) for operation in ROUTES}
+_AS_OF: Final = {operation.method.__name__: operation for operation in ROUTES if operation.as_of}
 
 
 class Remote:
@@ -99,7 +100,7 @@ def remote(cls: Class) -> Class:
     return cls
 
 
-def _derived(operation: Operation, method: Method) -> Method:
+def _derived(operation: HttpOperation, method: Method) -> Method:
     signature = inspect.signature(method)
 
     def call(self: Remote, /, *args: Any, **kwargs: Any) -> Any:

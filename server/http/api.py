@@ -25,15 +25,6 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.request import request_key
 from mnemolog.domain.session import checked_key
-from mnemolog.operation_table import (
-    JSON,
-    JSON_LINES,
-    KEY_HEADER,
-    OCTETS,
-    OPERATIONS,
-    PREFIX,
-    Operation,
-)
 from mnemolog.operations.service import AdminService
 from mnemolog.server.http.authentication import Authentication, Caller, Callers
 from mnemolog.server.http.bodies import Bodies, in_thread_if_large
@@ -57,6 +48,15 @@ from mnemolog.server.http.problems import (
     problem_of,
     problem_response,
     without_content_of_others,
+)
+from mnemolog.server.http.routes import (
+    JSON,
+    JSON_LINES,
+    KEY_HEADER,
+    OCTETS,
+    PREFIX,
+    ROUTES,
+    HttpOperation,
 )
 from mnemolog.server.http.serialization import Answers, Arguments, takes_long
 from mnemolog.session import Session
@@ -137,7 +137,7 @@ class _Api(Router):
     """Finds endpoints by the path as it was sent, percent-encoded: an argument in it may hold a slash."""
 
     def __init__(self, folders: Folders, followers: Followers, bodies: Bodies) -> None:
-        endpoints: list[Endpoint] = [OperationEndpoint(operation, folders, bodies) for operation in OPERATIONS]
+        endpoints: list[Endpoint] = [OperationEndpoint(operation, folders, bodies) for operation in ROUTES]
         endpoints.append(FollowEndpoint(followers))
         by_path: dict[str, list[Endpoint]] = {}
         for endpoint in endpoints:
@@ -180,7 +180,7 @@ class _Path:
 class OperationEndpoint:
     """Answers the requests to a method of the store. Everything that does not depend on the request is made once."""
 
-    def __init__(self, operation: Operation, folders: Folders, bodies: Bodies) -> None:
+    def __init__(self, operation: HttpOperation, folders: Folders, bodies: Bodies) -> None:
         self.operation, self._bodies = operation, bodies
         self._arguments, self._answers = Arguments(operation), Answers(operation)
         self._call, self._pool = call_for(operation, folders), pool_for(operation)

@@ -37,9 +37,9 @@ from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, id_of, new_token
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.regular_files import read_file
-from mnemolog.operation_table import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.server.http.connections import PEER, RUNNING
 from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
+from mnemolog.server.http.routes import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.store import MemoryStore
 
 VERBS: Final = frozenset[Verb](tokens.VERBS)

@@ -33,10 +33,10 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.models.service import ModelService
-from mnemolog.operation_table import Operation
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.problems import as_plain
+from mnemolog.server.http.routes import HttpOperation
 from mnemolog.server.http.serialization import PAGE, PAGE_MAX, WAITS, is_paged
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
@@ -87,12 +87,14 @@ class CallResult(msgspec.Struct, frozen=True):
     """Whether the call has made what it returns: a session."""
 
 
-def pool_for(operation: Operation) -> Pool:
+def pool_for(operation: HttpOperation) -> Pool:
     """Return the pool that the operation's twin for asyncio runs in."""
     return pool_of(getattr(_OWNERS[operation.owner][0], operation.method.__name__))
 
 
-def call_for(operation: Operation, folders: Folders) -> Callable[[MemoryStore, dict[str, Any], str | None], CallResult]:
+def call_for(
+    operation: HttpOperation, folders: Folders
+) -> Callable[[MemoryStore, dict[str, Any], str | None], CallResult]:
     """Return the function that makes a call; its last argument is the `If-None-Match` of the request."""
     call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
     if operation.makes_session:
@@ -135,7 +137,7 @@ def _of_log(
     return msgspec.structs.replace(call(store, arguments), etag=etag)
 
 
-def _call_of(operation: Operation, folders: Folders) -> Call:
+def _call_of(operation: HttpOperation, folders: Folders) -> Call:
     name = operation.method.__name__
     if operation.of_session:
         return partial(_on_session, operation)
@@ -149,7 +151,7 @@ def _call_of(operation: Operation, folders: Folders) -> Call:
     return lambda store, arguments: getattr(owner(store), name)(**arguments)
 
 
-def _on_session(operation: Operation, store: MemoryStore, arguments: dict[str, Any]) -> Any:
+def _on_session(operation: HttpOperation, store: MemoryStore, arguments: dict[str, Any]) -> Any:
     name, session = operation.method.__name__, existing_session(store, arguments.pop("session"))
     if name == "get":
         arguments["default"] = MISSING
@@ -161,7 +163,7 @@ def _on_session(operation: Operation, store: MemoryStore, arguments: dict[str, A
     return getattr(session.at(at), name)(**arguments)
 
 
-def _page_of(operation: Operation) -> Callable[[MemoryStore, dict[str, Any]], CallResult]:
+def _page_of(operation: HttpOperation) -> Callable[[MemoryStore, dict[str, Any]], CallResult]:
     call = _call_of(operation, Folders())
     is_read_on = get_origin(get_type_hints(operation.method)["return"]) is Iterator
 

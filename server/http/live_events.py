@@ -34,10 +34,10 @@ from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
-from mnemolog.operation_table import EVENT_STREAM, Operation
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.problems import as_plain
+from mnemolog.server.http.routes import EVENT_STREAM, HttpOperation
 from mnemolog.server.http.serialization import Arguments
 from mnemolog.store import MemoryStore
 
@@ -70,7 +70,7 @@ def _tail(
     raise NotImplementedError  # Never called: its signature and docstring describe the route.
 
 
-TAIL: Final = Operation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
+TAIL: Final = HttpOperation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
 
 
 class Stream(StreamingResponse):

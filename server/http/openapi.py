@@ -15,18 +15,18 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
-from mnemolog.operation_table import (
+from mnemolog.server.http.live_events import TAIL
+from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
+from mnemolog.server.http.routes import (
     BY_METHOD,
     EVENT_STREAM,
     JSON,
     JSON_LINES,
     OCTETS,
-    OPERATIONS,
     PREFIX,
-    Operation,
+    ROUTES,
+    HttpOperation,
 )
-from mnemolog.server.http.live_events import TAIL
-from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
 from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
@@ -120,7 +120,7 @@ EXAMPLES: Final[dict[str, Any]] = {
 class _Described:
     """An operation with its schemas and its docstring in words of HTTP."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: HttpOperation) -> None:
         self.operation, self.arguments = operation, Arguments(operation)
         is_stream = operation is TAIL or operation.method is AuditService.export
         self.types: tuple[Any, ...] = () if is_stream else Answers(operation).types
@@ -180,7 +180,7 @@ def _path_of(found: re.Match[str]) -> str:
 @cache
 def document() -> dict[str, Any]:
     """Return the document."""
-    described = [_Described(operation) for operation in (*OPERATIONS, TAIL)]
+    described = [_Described(operation) for operation in (*ROUTES, TAIL)]
     kinds: dict[Any, None] = dict.fromkeys(kind for item in described for kind in item.all_types())
     kinds[Problem] = None
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
@@ -282,7 +282,7 @@ def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, 
     return made
 
 
-def _headers(operation: Operation) -> list[dict[str, Any]]:
+def _headers(operation: HttpOperation) -> list[dict[str, Any]]:
     text = {"type": "string"}
     if operation.of_log_alone:
         return [{"name": "If-None-Match", "in": "header", "schema": text}]

@@ -22,7 +22,7 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_json, to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.hints import Hint, Remedy, in_python, spelled
-from mnemolog.operation_table import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
+from mnemolog.server.http.routes import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -27,12 +27,12 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import Original, SessionHandle
 from mnemolog.domain.working_memory import MISSING
-from mnemolog.operation_table import LEFT_OUT_ARGUMENTS, Operation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
 from mnemolog.server.http.problems import as_plain
+from mnemolog.server.http.routes import LEFT_OUT_ARGUMENTS, HttpOperation
 from mnemolog.session import Session, SessionAt
 
 PAGE: Final = 1_000
@@ -153,7 +153,7 @@ def travels_as(hint: Any) -> Any:
 
 
 @cache
-def parameters(operation: Operation) -> tuple[Parameter, ...]:
+def parameters(operation: HttpOperation) -> tuple[Parameter, ...]:
     """Return the arguments of an operation, those in the path first."""
     signature, hints = inspect.signature(operation.method), get_type_hints(operation.method)
     in_path = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
@@ -189,14 +189,14 @@ def _is_of(hint: Any, kind: type) -> bool:
     return hint is kind or any(_is_of(part, kind) for part in get_args(hint))
 
 
-def is_paged(operation: Operation) -> bool:
+def is_paged(operation: HttpOperation) -> bool:
     """Whether the answer is a page of a list that may be long."""
     hints = get_type_hints(operation.method)
     listed = get_origin(hints["return"]) is Iterator or operation.name == "sessions"
     return listed or ("limit" in hints and get_origin(hints["return"]) is Results)
 
 
-def takes_long(operation: Operation) -> bool:
+def takes_long(operation: HttpOperation) -> bool:
     """Whether a call may take long: its method reports how far it is."""
     returns = get_type_hints(operation.method)["return"]
     return "progress" in inspect.signature(operation.method).parameters and get_origin(returns) is not Iterator
@@ -205,7 +205,7 @@ def takes_long(operation: Operation) -> bool:
 class Arguments:
     """Reads the arguments of an operation from a request."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: HttpOperation) -> None:
         self.operation = operation
         self.parameters = parameters(operation)
         self.in_body = operation.http in ("POST", "PUT", "PATCH")
@@ -316,7 +316,7 @@ def _message(message: dict[str, Any], number: int) -> dict[str, Any] | NewTurn:
 class Answers:
     """Writes the result of an operation as JSON."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: HttpOperation) -> None:
         hint = get_type_hints(operation.method)["return"]
         self.types = answer_types(Session if operation.name == "find_session" else hint)  # Not null: a status of 404.
         """What the JSON of an answer fits, one of them; none for no content."""

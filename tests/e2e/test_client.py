@@ -18,7 +18,7 @@ import pytest
 
 from mnemolog import MISSING, MemoryStore, acting_as, connect, connect_async, errors
 from mnemolog.domain.result import Results
-from mnemolog.operation_table import KEY_HEADER
+from mnemolog.server.http.routes import KEY_HEADER
 from tests.children.forking import in_child
 from tests.support import FakeClock, HashEncoder
 from tests.through_http import Served

@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore, acting_as, connect, errors
 from mnemolog.audit.service import AuditService
-from mnemolog.operation_table import LEFT_OUT, OPERATIONS
+from mnemolog.server.http.routes import LEFT_OUT, ROUTES
 from mnemolog.session import Session
 from tests.server.serving import server
 
@@ -47,7 +47,7 @@ def last(file, *names):
 def test_each_operation_that_shows_content_is_audited():
     """So a new one cannot be forgotten: each is, unless it is listed as one that shows nothing."""
     owners = (MemoryStore, Session, AuditService)
-    reads = [one.method for one in OPERATIONS if one.verb == "read" and one.owner in owners]
+    reads = [one.method for one in ROUTES if one.verb == "read" and one.owner in owners]
     shows_none = {"at", "prefetch", "head", "position_at", "verify", "status", "erasures", "pending_erasures"}
     assert {method.__name__ for method in reads if not is_audited(method)} == shows_none
     assert Session.messages in LEFT_OUT

@@ -16,9 +16,10 @@ from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import COMMANDS, as_commands, begin
 from mnemolog.domain.hints import Hint, again, in_python, remedy, sentence, spelled, with_model
 from mnemolog.infra.log import open as opening
-from mnemolog.operation_table import OPERATIONS, OWNERS, PREFIX
+from mnemolog.operation_table import OWNERS
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.problems import as_requests
+from mnemolog.server.http.routes import PREFIX, ROUTES
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 from tests.example_errors import EXAMPLES
@@ -59,8 +60,8 @@ def test_every_command_of_a_hint_is_one_that_can_be_run(hint):
 def test_every_request_of_a_hint_has_a_route(hint):
     """Its path is one of the API."""
     for method, path in re.findall(rf"`(GET|POST|PUT|PATCH|DELETE) {PREFIX}(\S+)`", as_requests(hint)):
-        patterns = {operation.http: [] for operation in OPERATIONS}
-        for operation in OPERATIONS:
+        patterns = {operation.http: [] for operation in ROUTES}
+        for operation in ROUTES:
             patterns[operation.http].append(re.sub(r"{\w+}", "[^/]+", operation.path))
         assert any(re.fullmatch(pattern, path) for pattern in patterns[method]), path
 

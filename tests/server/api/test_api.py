@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.domain.session import Original, original_of
-from mnemolog.operation_table import BY_NAME, OPERATIONS
 from mnemolog.server.http import execution
+from mnemolog.server.http.routes import BY_NAME, ROUTES
 from tests.server.api.conftest import Server
 from tests.server.api.examples import EXAMPLES, TRIP
 
 
 def test_every_operation_has_an_example():
     """A new operation cannot be added without a request that is tested."""
-    assert set(EXAMPLES) == {operation.name for operation in OPERATIONS}
+    assert set(EXAMPLES) == {operation.name for operation in ROUTES}
 
 
 def test_an_export_is_the_body_and_can_be_verified(server, known, store, tmp_path):
@@ -92,7 +92,7 @@ def test_what_is_refused_is_a_problem_with_its_status(server, store):
 def test_a_caller_may_do_only_what_its_verbs_say(server, store):
     """Each operation names the verb that it needs; without it the status is 403, whatever the arguments."""
     for verb in ("read", "record", "forget", "admin"):
-        for item in OPERATIONS:
+        for item in ROUTES:
             if item.verb != verb:
                 path = item.path.replace("{", "").replace("}", "")
                 answer = server.with_verb(verb, item.http, path)
@@ -130,7 +130,7 @@ def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorde
         answer = server("GET", path)
         assert "etag" not in answer.headers
         assert answer.headers["cache-control"] == "no-store"
-    for item in OPERATIONS:
+    for item in ROUTES:
         path = EXAMPLES[item.name].path
         answer = server(item.http, path, params=EXAMPLES[item.name].params) if item.of_log_alone else None
         if answer is None:
@@ -147,9 +147,7 @@ def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorde
     assert server("GET", "/sessions", headers={"if-none-match": tag}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "name", [item.name for item in OPERATIONS if item.verb == "record" and item.name != "audit.judge"]
-)
+@pytest.mark.parametrize("name", [item.name for item in ROUTES if item.verb == "record" and item.name != "audit.judge"])
 def test_a_request_with_a_key_can_be_sent_again(server, store, known, name):
     """The header makes every write repeatable: the second one writes nothing and has the same answer.
 

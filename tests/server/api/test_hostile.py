@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 import pytest
 
 from mnemolog import NewTurn
-from mnemolog.operation_table import OPERATIONS
+from mnemolog.server.http.routes import ROUTES
 from mnemolog.server.http.serialization import parameters
 from tests.server.api.examples import EXAMPLES
 
@@ -29,14 +29,14 @@ def values_of(kind: Any) -> list[Any]:
     return [*found, None]
 
 
-READS = [item.name for item in OPERATIONS if item.verb == "read"]
-WRITES = [item.name for item in OPERATIONS if item.verb != "read" and item.name != "models.activate"]
+READS = [item.name for item in ROUTES if item.verb == "read"]
+WRITES = [item.name for item in ROUTES if item.verb != "read" and item.name != "models.activate"]
 
 
 @pytest.mark.parametrize("names", [READS, *([name] for name in WRITES)], ids=lambda names: names[0])
 def test_no_argument_makes_the_server_fail(server, known, names):
     """Each argument of each operation, with values that are too large, empty, of another type or no text at all."""
-    for item in (item for item in OPERATIONS if item.name in names):
+    for item in (item for item in ROUTES if item.name in names):
         example = EXAMPLES[item.name]
         for parameter in (parameter for parameter in parameters(item) if not parameter.in_path):
             for value in values_of(parameter.type):
@@ -69,7 +69,7 @@ def test_no_field_of_a_message_makes_the_server_fail(server, known):
 def test_no_path_makes_the_server_fail(server, known):
     """In place of each argument of a path."""
     for part in ("%00", "%FF", "..", "%2E%2E", "-1", "1e3", "9" * 40, "a" * 5_000, "%F0%9F%92%A9", "²"):
-        for item in OPERATIONS:
+        for item in ROUTES:
             if "{" in item.path:
                 path = "/".join(part if place.startswith("{") else place for place in item.path.split("/"))
                 answer = server(item.http, path, json=EXAMPLES[item.name].json)

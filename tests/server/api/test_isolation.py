@@ -17,10 +17,10 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.scope import covers
 from mnemolog.domain.tokens import VERBS
-from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http import execution
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
+from mnemolog.server.http.routes import ROUTES
 from mnemolog.server.http.serialization import parameters
 from tests.server.api.conftest import Time
 from tests.server.api.examples import EXAMPLES, TRIP, TRIP_ID
@@ -92,7 +92,7 @@ class Tenants:
 
 def requests(name, *, scope, agent, position):
     """A request to each operation, about a session, a scope, an agent and a position."""
-    for operation in OPERATIONS:
+    for operation in ROUTES:
         example = EXAMPLES[operation.name]
         path = example.path.replace(TRIP, quote(name, safe="")).replace(
             "/sessions/other/", f"/sessions/{quote(name, safe='')}/"

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from mnemolog.operation_table import BY_NAME, OPERATIONS
 from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.openapi import document, in_words_of_http
+from mnemolog.server.http.routes import BY_NAME, ROUTES
 from tests.server.api.examples import EXAMPLES
 from tests.server.api.json_schema import misfits
 
@@ -28,7 +28,7 @@ def test_every_operation_is_described_with_its_verb(server, described):
     found = {
         item["operationId"]: item["x-mnemolog-verb"] for path in described["paths"].values() for item in path.values()
     }
-    assert found == {item.name.replace(".", "_").lstrip("_"): item.verb for item in (*OPERATIONS, TAIL)}
+    assert found == {item.name.replace(".", "_").lstrip("_"): item.verb for item in (*ROUTES, TAIL)}
     assert all(item["summary"] for path in described["paths"].values() for item in path.values())
 
 

@@ -9,9 +9,9 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
-from mnemolog.operation_table import LEFT_OUT, OPERATIONS
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.server.http.routes import LEFT_OUT, ROUTES
 from mnemolog.session import Session
 
 SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quarantine)
@@ -20,9 +20,9 @@ SURFACE = (MemoryStore, Session, AuditService, ModelService, AdminService, Quara
 @pytest.mark.parametrize("kind", SURFACE)
 def test_every_public_method_is_offered_or_left_out_with_a_reason(kind):
     """A new method cannot be added without saying how it is reached over HTTP."""
-    offered = {item.method.__name__ for item in OPERATIONS if item.owner is kind}
+    offered = {item.method.__name__ for item in ROUTES if item.owner is kind}
     if kind is Session:
-        offered |= {item.same_as.__name__ for item in OPERATIONS if item.same_as is not None}
+        offered |= {item.same_as.__name__ for item in ROUTES if item.same_as is not None}
     left_out = {method.__name__ for method in LEFT_OUT if method == getattr(kind, method.__name__, None)}
     public = {name for name, _ in inspect.getmembers(kind, inspect.isroutine) if not name.startswith("_")}
     assert public == offered | left_out
@@ -31,8 +31,6 @@ def test_every_public_method_is_offered_or_left_out_with_a_reason(kind):
 
 def test_no_route_and_no_name_is_given_twice():
     """So a request means one method, and a method has one request."""
-    routes = [
-        (item.http, "/".join("{}" if "{" in part else part for part in item.path.split("/"))) for item in OPERATIONS
-    ]
+    routes = [(item.http, "/".join("{}" if "{" in part else part for part in item.path.split("/"))) for item in ROUTES]
     assert len(set(routes)) == len(routes)
-    assert len({item.name for item in OPERATIONS}) == len(OPERATIONS)
+    assert len({item.name for item in ROUTES}) == len(ROUTES)

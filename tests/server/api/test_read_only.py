@@ -6,8 +6,8 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import StoreNotWritable
-from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http.problems import error_of
+from mnemolog.server.http.routes import ROUTES
 from tests.server.api.conftest import Server
 from tests.server.api.examples import EXAMPLES
 
@@ -21,7 +21,7 @@ def read_only(store, encoder, folders):
         found.close()
 
 
-@pytest.mark.parametrize("operation", [item for item in OPERATIONS if item.verb != "read"], ids=lambda item: item.name)
+@pytest.mark.parametrize("operation", [item for item in ROUTES if item.verb != "read"], ids=lambda item: item.name)
 def test_what_would_be_recorded_is_refused(server, read_only, store, known, operation):
     """The same request to another server over the store shows whether it records something."""
     example = EXAMPLES[operation.name]

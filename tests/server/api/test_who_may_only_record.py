@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.tokens import VERBS
-from mnemolog.operation_table import OPERATIONS
+from mnemolog.server.http.routes import ROUTES
 from mnemolog.server.http.serialization import CONTENT, Answers
 from tests.server.serving import server
 
@@ -37,7 +37,7 @@ def fields_of(kind):
                 yield from fields_of(field.type)
 
 
-@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.verb == "record"], ids=lambda one: one.name)
+@pytest.mark.parametrize("operation", [one for one in ROUTES if one.verb == "record"], ids=lambda one: one.name)
 def test_every_field_of_an_answer_to_a_write_is_known_as_content_or_not(operation):
     for kind in Answers(operation).types:
         assert set(fields_of(kind)) <= STRUCTURE | CONTENT.keys()
