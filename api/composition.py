@@ -9,7 +9,7 @@ from pathlib import Path
 from mnemolog.application import commands
 from mnemolog.application.distrust import Distrusts
 from mnemolog.application.facts import FactKeys, Facts
-from mnemolog.application.read_audit import ReadsFile
+from mnemolog.application.read_audit import ReadsFile, reading
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.switches import Agents, Switches
@@ -45,6 +45,7 @@ from mnemolog.operations.service import AdminService
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import StoreState
 from mnemolog.projections.recall.service import Recalls
@@ -213,7 +214,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         facts=Facts(visible, projections, shared.fact_keys, clock=shared.clock),
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         contexts=contexts,
-        prefetcher=_prefetcher(shared, agents, contexts.recalls),
+        prefetcher=_prefetcher(shared, agents, contexts.recalls, visible),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(
@@ -295,7 +296,7 @@ def _answering(shared: SharedParts, visible: VisibleEvents) -> Contexts:
     )
 
 
-def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefetcher:
+def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls, visible: VisibleEvents) -> Prefetcher:
     log, projections = shared.log, shared.projections
 
     def moment(session_id: str) -> StoreState:
@@ -308,5 +309,11 @@ def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls) -> Prefet
             distrusts=log.version(DISTRUST_STREAM),
         )
 
+    def show(recall: Recall) -> Recall:
+        with reading(visible, "session.prefetch") as shown:
+            recall = visible.admitted(recall)
+            shown.collect(recall)
+            return recall
+
     # A receipt would be an event after the request: `max_behind=0` would then refuse every answer.
-    return Prefetcher(lambda request: recalls.ask(request.question(), receipt=False).recall, moment)
+    return Prefetcher(lambda request: recalls.ask(request.question(), receipt=False).recall, moment, show)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
@@ -14,6 +14,7 @@ from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import has_value, read_message
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Position
+from mnemolog.domain.references import TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import Original, SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState
@@ -187,7 +188,7 @@ class SwitchPreview(Result, frozen=True, kw_only=True):
     agent: str
     """The agent that started the session, or would start it."""
     scope: str
-    parent: str | None
+    parent: Annotated[str, TO_SESSION] | None
     branched_at: int | None
     events: tuple[PlannedEvent, ...]
     """In order; empty for a retry of a switch already made."""

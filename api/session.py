@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from mnemolog.application.facts import FactHow
 from mnemolog.application.prompt_messages import messages_of
-from mnemolog.application.read_audit import audited
+from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.options import takes_options
@@ -28,7 +28,7 @@ from mnemolog.results import Checkpoint, NewTurn
 from mnemolog.working_memory import MemoryView, SessionParts, WorkingMemory
 
 
-@audited("session.")
+@gated("session.")
 class Session(OfOneProcess, WorkingMemory):
     """A conversation. A cheap handle: it holds no turns and no connection of its own."""
 
@@ -40,6 +40,7 @@ class Session(OfOneProcess, WorkingMemory):
     def __repr__(self) -> str:
         return f"Session({self.id!r}, title={self.title!r}, agent={self.agent!r}, scope={self.scope!r})"
 
+    @gives_back
     def record(
         self,
         role: str | Mapping[str, Any],
@@ -85,6 +86,7 @@ class Session(OfOneProcess, WorkingMemory):
             metadata=metadata,
         ).turn()
 
+    @gives_back
     def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> Results[Turn]:
         """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
         recorded = self._parts.sessions.record_many(messages, session_id=self.id)
@@ -285,6 +287,7 @@ class Session(OfOneProcess, WorkingMemory):
         """
         return self._parts.switches.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
+    @gives_back
     def branch(
         self, to: str | None = None, *, at: Checkpoint | When | None = None, title: str | None = None
     ) -> Session:
@@ -324,7 +327,7 @@ class Session(OfOneProcess, WorkingMemory):
         return self._parts.sessions.clock.now()
 
 
-@audited("session.")
+@gated("session.")
 class SessionAt(MemoryView):
     """A session as it was at a position of the log, read-only. Expiry of values is judged at that time."""
 

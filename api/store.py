@@ -12,7 +12,7 @@ from mnemolog import composition
 from mnemolog.application import previews
 from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
-from mnemolog.application.read_audit import audited
+from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT
@@ -59,7 +59,7 @@ from mnemolog.session import Session
 from mnemolog.store_options import StoreOptions
 
 
-@audited("")
+@gated("")
 class MemoryStore(OfOneProcess):
     """An agent's memory: an append-only log in a folder, and the indexes derived from it.
 
@@ -122,6 +122,7 @@ class MemoryStore(OfOneProcess):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @gives_back
     def start_session(
         self,
         id: str | None = None,
@@ -137,6 +138,7 @@ class MemoryStore(OfOneProcess):
         """
         return self._handle(*self.parts.sessions.start(id, agent=agent, scope=scope, title=title, parent=parent))
 
+    @gives_back
     def session(
         self,
         id: SessionLike | None = None,
@@ -167,6 +169,7 @@ class MemoryStore(OfOneProcess):
         """End a session. Raises `UnknownSession`."""
         self.parts.sessions.end(session_id_of(session), reason=reason)
 
+    @gives_back
     def record(
         self,
         session: SessionLike,
@@ -207,6 +210,7 @@ class MemoryStore(OfOneProcess):
             metadata=metadata,
         ).turn()
 
+    @gives_back
     def record_many(
         self, messages: Sequence[NewTurn | Mapping[str, Any]], session: SessionLike | None = None
     ) -> Results[Turn]:
@@ -338,6 +342,7 @@ class MemoryStore(OfOneProcess):
         own = (Span(self.parts.visible.state(session_id_of(session)).session, ORIGIN),)
         return self.parts.projections.turns_in(own, after=after, limit=limit)
 
+    @gives_back
     @takes_options
     def switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> Session:
         """Switch an agent to the session `to` in one atomic append, after all queued appends. Return a handle on it.
@@ -612,6 +617,7 @@ class MemoryStore(OfOneProcess):
         self.parts.session_list.warn_if_empty(report.counts, selector.scopes)
         return report
 
+    @gives_back
     def distrust(
         self,
         *,

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 from mnemolog.application import previews
 from mnemolog.application.facts import Facts
-from mnemolog.application.read_audit import audited
+from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.application.switches import Switches
 from mnemolog.application.visible_events import VisibleEvents
@@ -40,7 +40,7 @@ class SessionParts:
     prefetcher: Prefetcher
 
 
-@audited("session.")
+@gated("session.")
 class MemoryView(ABC):
     """Working memory, read-only."""
 
@@ -96,6 +96,7 @@ class MemoryView(ABC):
         return [*self._state().ancestors, self.id]
 
 
+@gated("session.")
 class WorkingMemory(MemoryView):
     """Working memory, readable and writable. Every change is durable when the call returns.
 
@@ -134,6 +135,7 @@ class WorkingMemory(MemoryView):
         """Delete every key. Keeps task, notes and checkpoints."""
         self._decide(lambda state, _: memory.clear_values(self.id, state))
 
+    @gives_back
     def set_task(
         self,
         description: str,
@@ -177,6 +179,7 @@ class WorkingMemory(MemoryView):
         """Empty the scratchpad."""
         self._decide(lambda state, _: memory.clear_notes(self.id, state))
 
+    @gives_back
     def checkpoint(self, name: str, description: str = "") -> Checkpoint:
         """Save this state under a name, for `restore`. Costs one small event, however much memory holds.
 

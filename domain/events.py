@@ -16,6 +16,7 @@ from mnemolog.domain.event import Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.items import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.role import Role
 from mnemolog.domain.threads import THREAD_EVENTS, Blob
 
@@ -30,7 +31,7 @@ class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     scope: str = ""
     reason: str = "new"
-    parent: str | None = None
+    parent: Annotated[str, TO_SESSION] | None = None
     """The session this one was branched from. Without `branched_at`: the session it belongs to but sees nothing of."""
     branched_at: Ordinal | None = None
     sealed_title: bytes = msgspec.field(name="sealed_name", default=b"")
@@ -171,11 +172,11 @@ class FactAsserted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True
     """Since when it is true, in microseconds since the Unix epoch; None: since it was said, else recorded."""
     said_at: Moment | None = None
     """When the newest of its evidence was said; None without evidence."""
-    because: list[Ordinal] = []
+    because: list[Annotated[Ordinal, TO_EVENT]] = []
     """Log positions of the turns that it rests on."""
     maker: str = ""
     """The program that found it; empty if none was named."""
-    session: str | None = None
+    session: Annotated[str, TO_SESSION] | None = None
     """The session that it was asserted in; None for none."""
 
 
@@ -197,9 +198,9 @@ class SourceDistrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: ClassVar[str] = "source.distrusted.v1"
 
-    turns: list[Ordinal] = []
+    turns: list[Annotated[Ordinal, TO_EVENT]] = []
     """Log positions of turns."""
-    sessions: list[str] = []
+    sessions: list[Annotated[str, TO_SESSION]] = []
     """What was said or asserted in them."""
     appended_by: str = ""
     """An actor; empty for none."""
@@ -326,13 +327,13 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     model_name: str = ""
     retain_every_n_turns: Count = 1
     """As in `ModelActivated`."""
-    hits: list[Ordinal]
+    hits: list[Annotated[Ordinal, TO_EVENT]]
     """Log positions of the turns, best first."""
     scores: list[float]
     """The numbers that ordered the hits, one for each."""
     ranks: dict[str, list[int]]
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
-    around: list[Ordinal] = []
+    around: list[Annotated[Ordinal, TO_EVENT]] = []
     """Log positions of other turns that were shown with the hits: around them, in their exchange, or said later."""
 
 
@@ -359,15 +360,15 @@ class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The session whose working memory it shows; None for none."""
     moment: Moment
     """When it was judged which values had expired: microseconds since the Unix epoch."""
-    turns: list[Ordinal] = []
+    turns: list[Annotated[Ordinal, TO_EVENT]] = []
     """Log positions of the turns in the text, in its order."""
     starts: list[Count] = []
     """One for each turn: where what is shown of its text begins, in characters."""
     ends: list[Count] = []
     """Likewise where it ends."""
-    sessions: list[str] = []
+    sessions: list[Annotated[str, TO_SESSION]] = []
     """The sessions of these turns, sorted."""
-    facts: list[Ordinal] = []
+    facts: list[Annotated[Ordinal, TO_EVENT]] = []
     """Log positions of the assertions of the facts in the text, in its order."""
     has_task: bool = False
     values: list[str] = []

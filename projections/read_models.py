@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
 from mnemolog.domain.standing import StandingKind
@@ -70,12 +71,12 @@ class Fact(Result, frozen=True, kw_only=True):
     """The position in the log of the assertion that decides."""
     assertions: tuple[Position, ...]
     """The positions of all assertions that say so one after the other, that one included."""
-    because: tuple[Position, ...]
+    because: tuple[Annotated[Position, TO_EVENT], ...]
     """The positions of the turns that this assertion rests on. Some of them may have been forgotten."""
     recorded_at: UtcTime
     maker: str = ""
     """The program that found it; empty if none was named."""
-    session: str | None = None
+    session: Annotated[str, TO_SESSION] | None = None
     """The session that it was asserted in."""
     actor: str = ""
     """Who asserted it; empty if none was given."""
@@ -149,7 +150,7 @@ class SessionSummary(Result, frozen=True, kw_only=True):
     """Empty if it has none, or if it was forgotten."""
     agent: str
     scope: str
-    parent: str | None
+    parent: Annotated[str, TO_SESSION] | None
     """The session that this one was branched from, or works for."""
     branched_at: Position | None
     """The last position of the parent's history that this session shares; None if it shares none."""

@@ -1,4 +1,7 @@
-"""An audit of reads: a line for each call that shows content, in a file that is not part of the store."""
+"""The gate: what leaves a store is inside of its scopes, and leaves a line in an audit of reads.
+
+The audit is a file that is not part of the store: a line for each call that shows content.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.events import Event
@@ -25,14 +29,14 @@ from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import open_descriptor
 
+Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=type)
-NOT_AUDITED: Final = {
-    *("open", "close", "within", "session", "start_session", "end_session", "record", "record_many", "switch"),
-    *("forget", "distrust", "trust_again", "assert_fact", "retract_fact", "retract_facts", "rewind", "branch", "end"),
-    *("at", "prefetch", "judge", "append_head", "head", "position_at", "verify", "status", "backup", "rebuild"),
-    *("erasures", "pending_erasures"),
+Method = TypeVar("Method", bound=Callable[..., Any])
+SHOW_NOTHING: Final = {
+    *("None", "Self", "bool", "int", "Position", "Head", "SessionAt", "Ticket"),
+    *("Verification", "Status", "BackupReport", "Results[RebuildReport]"),
 }
-"""Public methods that write, or that show no content."""
+"""Types of answers that hold no content and no names of sessions. Every other type shows something."""
 
 
 class Read(Result, frozen=True, kw_only=True):
@@ -56,8 +60,10 @@ _HOLD_NOTHING: Final = frozenset((str, int, float, bool, bytes, datetime))
 class Shown:
     """The positions that a call has shown, as ranges."""
 
-    def __init__(self) -> None:
-        self.ranges: list[tuple[int, int]] = []
+    def __init__(self, ranges: list[tuple[int, int]] | None = None, *, silent: bool = False) -> None:
+        self.silent = silent
+        """Whether the call shows nothing, and leaves no line."""
+        self.ranges = [] if ranges is None else ranges
 
     def add(self, first: int, last: int) -> None:
         """Add a range. One that continues the last one makes that longer."""
@@ -87,6 +93,10 @@ class ReadsFile:
     def __init__(self, path: Path) -> None:
         """Raises `StoreNotWritable`."""
         self._path = path.absolute()
+        self.require_writable()
+
+    def require_writable(self) -> None:
+        """Raise `StoreNotWritable` if no line can be appended: then the call is not made."""
         self._append(b"")
 
     def write(self, read: Read) -> None:
@@ -109,27 +119,40 @@ class AuditedReads(Protocol):
     reads: ReadsFile | None
     boundary: Boundary
 
+    def admitted(self, answer: Answer) -> Answer:
+        """Return an answer without references to what lies outside of the boundary."""
+        ...
+
 
 _SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=None)
 """Of the call that the line is about: what is called for it adds to that."""
 
 
 @contextmanager
-def reading(visible: AuditedReads, operation: str, *, scope: str | Sequence[str] = ()) -> Iterator[Shown]:
-    """Write a line at the end of the block, with what it adds to `Shown`; within another such block, add to that."""
-    outer, shown, refused = _SHOWN.get(), Shown(), ""
+def reading(
+    visible: AuditedReads, operation: str, *, scope: str | Sequence[str] = (), silent: bool = False
+) -> Iterator[Shown]:
+    """Write a line at the end of the block, with what it adds to `Shown`; within another such block, add to that.
+
+    A `silent` block shows nothing: it leaves a line only if it is refused with an error that may name sessions.
+    """
+    outer, shown, refused = _SHOWN.get(), Shown(silent=silent), ""
     if visible.reads is None or outer is not None:
-        yield outer or shown
+        yield shown if outer is None else Shown(outer.ranges)
         return
+    if not silent:
+        visible.reads.require_writable()
     token = _SHOWN.set(shown)
     try:
         yield shown
     except Exception as error:
         refused = type(error).__name__
+        shown.silent = silent and not isinstance(error, errors.SessionError)
         raise
     finally:
         _SHOWN.reset(token)
-        _write(visible, operation, shown, scope, refused)
+        if not shown.silent:
+            _write(visible, operation, shown, scope, refused)
 
 
 def _write(visible: AuditedReads, operation: str, shown: Shown, scope: str | Sequence[str], refused: str = "") -> None:
@@ -148,32 +171,46 @@ def _write(visible: AuditedReads, operation: str, shown: Shown, scope: str | Seq
         visible.reads.write(read)
 
 
-def audited(prefix: str) -> Callable[[Kind], Kind]:
-    """Write a line for each call of each public method of a class that is not in `NOT_AUDITED`.
+def gives_back(method: Method) -> Method:
+    """Mark a write whose answer is what its caller gave: it leaves no line. A title that others gave does."""
+    vars(method)["gives_back"] = True
+    return method
 
-    The class has `_visible`. `prefix` begins the names of its operations.
+
+def gated(prefix: str) -> Callable[[Kind], Kind]:
+    """Have the answers of all public methods of a class pass the one gate.
+
+    What lies outside of the scopes of the store is taken out (`VisibleEvents.admitted`), and a line is written for what
+    is shown: the type of the answer decides that, or `gives_back`. The class has `_visible`. `prefix` begins the names
+    of its operations.
     """
 
     def decorate(kind: Kind) -> Kind:
         for name, method in list(vars(kind).items()):
-            if isfunction(method) and not name.startswith("_") and name not in NOT_AUDITED:
-                setattr(kind, name, _audited(prefix + name, method))
+            if isfunction(method) and not name.startswith("_"):
+                setattr(kind, name, _gated(prefix + name, method))
         return kind
 
     return decorate
 
 
-def _audited(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _gated(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    gives = "gives_back" in vars(method)
+    silent = gives or method.__annotations__.get("return") in SHOW_NOTHING
+
     @wraps(method)
     def call(self: Any, /, *args: Any, **given: Any) -> Any:
         visible: AuditedReads | None = getattr(self, "_visible", None)
-        if visible is None or visible.reads is None:
+        if visible is None or not (visible.reads or visible.boundary.scopes):
             return method(self, *args, **given)
         scope: Any = given.get("scope") or getattr(self, "scope", "")
-        with reading(visible, operation, scope=scope) as shown:
+        with reading(visible, operation, scope=scope, silent=silent) as shown:
             answer = method(self, *args, **given)
             if not isinstance(answer, Iterator):
+                answer = visible.admitted(answer)
                 shown.collect(answer)
+                if gives:
+                    shown.silent = getattr(answer, "title", "") in ("", given.get("title"))
                 return answer
         return _followed(answer, visible, operation, scope)
 
@@ -188,7 +225,7 @@ def _followed(items: Iterator[Any], visible: AuditedReads, operation: str, scope
     outer = _SHOWN.get()
     shown = outer or Shown()
     try:
-        for item in items:
+        for item in map(visible.admitted, items):
             shown.collect(item)
             yield item
     finally:

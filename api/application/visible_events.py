@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from mnemolog.application import commands
 from mnemolog.application.read_audit import ReadsFile
@@ -13,6 +13,7 @@ from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, S
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.references import TO_EVENT, TO_SESSION, without
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.session import last_seen, unhidden
 from mnemolog.domain.similar_labels import closest
@@ -24,6 +25,9 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates
 
 Result = TypeVar("Result")
+
+REFERENCES_AT_ONCE: Final = 1_000
+"""Positions that one query of the log looks up."""
 
 
 class VisibleEvents:
@@ -49,6 +53,8 @@ class VisibleEvents:
     ) -> Iterator[tuple[Position, list[RecordedEvent]]]:
         """Yield the events of `(after, upto]` that may be shown, in batches, each with the position it was read up to.
 
+        They lack references to what lies outside (`admitted`).
+
         Of other events only the stream is read, so the time taken reveals at most their number.
         """
         if not self.boundary.scopes:
@@ -60,7 +66,28 @@ class VisibleEvents:
             shown = {item for item in streams if self.shows_stream(item) or agent_of(item) is not None}
             found = self.log.read_at([position for position, stream in rows if stream in shown])
             after = Position(rows[-1][0])
-            yield after, [recorded for recorded in found if self.shows(recorded)]
+            yield after, self.admitted([recorded for recorded in found if self.shows(recorded)])
+
+    def admitted(self, answer: Result) -> Result:
+        """Return an answer without references to events and sessions that lie outside of the boundary.
+
+        All that leaves a store passes this. What a field refers to is in its type (`mnemolog.domain.references`).
+        """
+        if not self.boundary.scopes:
+            return answer
+        referred: dict[Any, set[Any]] = {TO_EVENT: set(), TO_SESSION: set()}
+        without(answer, lambda mark, item: referred[mark].add(item))
+        positions, inside = (
+            sorted(referred[TO_EVENT]),
+            {TO_SESSION: set(filter(self.states.holds, referred[TO_SESSION]))},
+        )
+        inside[TO_EVENT] = {
+            position
+            for place in range(0, len(positions), REFERENCES_AT_ONCE)
+            for position, stream in self.log.streams_at(positions[place : place + REFERENCES_AT_ONCE])
+            if self.shows_stream(stream)
+        }
+        return answer if inside == referred else without(answer, lambda mark, item: item not in inside[mark])
 
     def shows(self, recorded: RecordedEvent) -> bool:
         """Whether an event may be shown: with a boundary, what is inside and switches between what is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.projections.context.receipts import digest_of
@@ -75,7 +76,7 @@ class Receipt(Result, frozen=True, kw_only=True):
     """Who asked; empty if none was given."""
     head: Position
     """The position that its answer refers to."""
-    turns: tuple[Position, ...]
+    turns: tuple[Annotated[Position, TO_EVENT], ...]
     """The turns in the answer, best first; of a context those in the text, in its order."""
     tokens: int | None
     """Of the text of a context."""
@@ -109,9 +110,9 @@ class AuditedReceipt(Receipt, frozen=True, kw_only=True):
     """What differs, or why that is unknown."""
     would_differ_today: bool | None = None
     """Whether the same call has another answer now; None if that is unknown."""
-    came: tuple[Position, ...] = ()
+    came: tuple[Annotated[Position, TO_EVENT], ...] = ()
     """Turns of today's answer that were not in it then, in the order of the answer."""
-    went: tuple[Position, ...] = ()
+    went: tuple[Annotated[Position, TO_EVENT], ...] = ()
     """Turns that are not in today's answer."""
     today: str = ""
     """Why today's answer is unknown; empty if it is known."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
+from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch, Turn
 from mnemolog.results import Checkpoint, Note, Task, ValueChange
@@ -46,7 +49,7 @@ class SessionDiff(Result, frozen=True, kw_only=True):
     title: str
     agent: str
     scope: str
-    parent: str | None
+    parent: Annotated[str, TO_SESSION] | None
     branched_at: int | None
     started: bool
     """Whether it was started in between. A branch then begins with the memory of its parent."""
@@ -55,9 +58,9 @@ class SessionDiff(Result, frozen=True, kw_only=True):
     turns_recorded: int
     turns: tuple[Turn, ...]
     """Turns recorded in between, hidden since or not, up to the requested number; see `Diff.turns_left_out`."""
-    hidden: tuple[Position, ...]
+    hidden: tuple[Annotated[Position, TO_EVENT], ...]
     """Turns that it saw before or recorded in between, and no longer sees."""
-    shown: tuple[Position, ...]
+    shown: tuple[Annotated[Position, TO_EVENT], ...]
     """Older turns that it did not see before and sees now."""
     values: tuple[ValueChange, ...]
     """Expired values are left out."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mnemolog.application.read_audit import audited, reading
+from mnemolog.application.read_audit import gated, reading
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.diff import diff
 from mnemolog.audit.effects import Effects, effects
@@ -38,7 +38,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 DIFF_TURNS_MAX: Final = 1_000
 
 
-@audited("audit.")
+@gated("audit.")
 class AuditService:
     """Shows the history of a store, compares it and exports it: `store.audit`."""
 

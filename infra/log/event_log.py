@@ -156,6 +156,11 @@ class EventLog(fork_guard.OfOneProcess):
         with self.reading() as reads:
             return reads.streams(after=after, upto=upto, limit=limit)
 
+    def streams_at(self, positions: Sequence[int]) -> list[tuple[int, str]]:
+        """Return position and stream of the events at these positions, in order. Content is not read."""
+        with self.reading() as reads:
+            return reads.streams_at(positions)
+
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of `(after, upto]` undecoded: every column, texts as bytes."""
         while after < upto:

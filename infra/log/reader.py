@@ -65,6 +65,7 @@ _SELECT_TOPICS: Final = (
 _SELECT_STREAMS: Final = (
     "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ? ORDER BY position"
 )
+_SELECT_STREAM_AT: Final = "SELECT position, stream FROM events"
 _SELECT_HEAD_AT: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
 
 
@@ -145,14 +146,18 @@ class LogReader:
         """Return event rows in order."""
         return self._page(_SELECT_RANGE, (after, upto, limit))
 
-    def events_at(self, positions: Sequence[int]) -> list[Any]:
-        """Return the event rows at positions, in order."""
+    def events_at(self, positions: Sequence[int], select: str = SELECT) -> list[Any]:
+        """Return the event rows at positions, in order; with another `select`, its columns."""
         if not positions:
             return []
         # The last one is repeated up to a power of two, so that there are few queries: each is prepared and kept.
         given = [*positions, *[positions[-1]] * ((1 << (len(positions) - 1).bit_length()) - len(positions))]
         places = ", ".join("?" * len(given))
-        return self._all(f"{SELECT} WHERE position IN ({places}) ORDER BY position", tuple(given))
+        return self._all(f"{select} WHERE position IN ({places}) ORDER BY position", tuple(given))
+
+    def streams_at(self, positions: Sequence[int]) -> list[tuple[int, str]]:
+        """Return position and stream of the events at positions, in order. Must not read more of them."""
+        return self.events_at(positions, _SELECT_STREAM_AT)
 
     def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
         """Return position and stream of events in order. Must not read more of them."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Annotated
 
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
+from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
 
@@ -53,9 +55,9 @@ class ContextPassage(Result, frozen=True, kw_only=True):
     """As `Hit.relevance`; None for a turn that is shown because it belongs to a hit."""
     also_said: tuple[UtcTime, ...] = ()
     """When earlier turns said the same; newest first. They are not shown."""
-    newer: Position | None = None
+    newer: Annotated[Position, TO_EVENT] | None = None
     """The most similar statement that the same user made later, as `Hit.newer`."""
-    superseded_by: Position | None = None
+    superseded_by: Annotated[Position, TO_EVENT] | None = None
     """As `Hit.superseded_by`: facts rest on the turn, and none of them holds."""
 
     @property
@@ -77,9 +79,9 @@ class ContextBlock(Result, frozen=True, kw_only=True):
     """Of this text alone: the sum over the blocks is not `Context.tokens`."""
     name: str = ""
     """The key, for a fact or a value."""
-    fact: Position | None = None
+    fact: Annotated[Position, TO_EVENT] | None = None
     """The position of the assertion that decides, for a fact."""
-    positions: tuple[Position, ...] = ()
+    positions: tuple[Annotated[Position, TO_EVENT], ...] = ()
     """The turns it shows, in order."""
     passages: tuple[ContextPassage, ...] = ()
     """Likewise. Turns that follow one another in a session are one block."""
@@ -101,7 +103,7 @@ class LeftOut(Result, frozen=True, kw_only=True):
     name: str = ""
     """Of a fact or a value: its key."""
     relevance: float | None = None
-    newer: Position | None = None
+    newer: Annotated[Position, TO_EVENT] | None = None
     """Of a repetition: the turn that is shown in its place, or would be if there were room."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
+from typing import Annotated, Final
 
 from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted, dated, named
@@ -12,6 +12,7 @@ from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.references import TO_SESSION
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED
@@ -28,7 +29,7 @@ class SessionReplay(Result, frozen=True, kw_only=True):
     title: str
     agent: str
     scope: str
-    parent: str | None
+    parent: Annotated[str, TO_SESSION] | None
     branched_at: Position | None
     reason: str
     """Why it was started."""

@@ -6,13 +6,14 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final, overload
+from typing import Annotated, Any, Final, overload
 
 import msgspec
 
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.position import Position
+from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
 from mnemolog.projections.read_models import Turn
@@ -67,9 +68,9 @@ class Hit(Result, frozen=True, kw_only=True):
     """Likewise the turns after it."""
     newer: Turn | None = None
     """Of the first hit: the most similar statement that the same user made later. It does not say which one holds."""
-    repeated: tuple[Position, ...] = ()
+    repeated: tuple[Annotated[Position, TO_EVENT], ...] = ()
     """Other turns of the same role, speaker and scope with the same words. They are no hits of their own."""
-    superseded_by: Position | None = None
+    superseded_by: Annotated[Position, TO_EVENT] | None = None
     """Of a turn that facts rest on of which none holds: the fact that does, or the retraction (docs/facts.md)."""
     exchange: tuple[Turn, ...] = ()
     """With `exchange`: the assistant's reply to a user's turn, or the user's turns that an assistant's turn answers."""
@@ -119,7 +120,7 @@ class Recall(Result, frozen=True, kw_only=True):
     """How many turns the filters left to search; None where they were not counted."""
     left_out: int = 0
     """How many of the `k` hits are missing because the turns in their place are below `min_relevance`."""
-    skipped: tuple[Position, ...] = ()
+    skipped: tuple[Annotated[Position, TO_EVENT], ...] = ()
     """Turns that ask what the query asks, and so do not answer it (`asked`)."""
     kind: str = "answer"
     """What the query was understood to ask for: an `answer`, the `order` in which things were said, or a `summary`.

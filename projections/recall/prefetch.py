@@ -23,9 +23,11 @@ from mnemolog.projections.recall.prefetch_ticket import (
     PrefetchReason,
     PrefetchResult,
     Request,
+    Show,
     Stamp,
     StoreState,
     Ticket,
+    as_it_is,
 )
 
 WAITING_MAX: Final = 64
@@ -53,8 +55,14 @@ class Prefetcher:
     Safe for many threads. After a fork, the child gets `StoreForked`.
     """
 
-    def __init__(self, recall: Callable[[Request], Recall], moment: Callable[[str], StoreState]) -> None:
-        self._recall, self._moment = recall, moment
+    def __init__(
+        self,
+        recall: Callable[[Request], Recall],
+        moment: Callable[[str], StoreState],
+        show: Show = as_it_is,
+    ) -> None:
+        """`show` returns what the holder of a ticket may see of an answer."""
+        self._recall, self._moment, self._show = recall, moment, show
         self._lock = fork_guard.lock()
         """Held for moments, never during a recall."""
         self._requested = threading.Condition(self._lock)
@@ -84,7 +92,7 @@ class Prefetcher:
             self._start_thread()
             self._last_number += 1
             stamp = Stamp(number=self._last_number, session=request.session, query=request.query, asked=asked)
-            ticket = Ticket(stamp, request, self._lock)
+            ticket = Ticket(stamp, request, self._lock, self._show)
             self._put(ticket)
             self._keep_limits()
             self._requested.notify()
@@ -185,10 +193,10 @@ class Prefetcher:
 
     def _drop_oldest_answers(self) -> None:
         """Keep `REMEMBERED_CHARACTERS_MAX`, but the newest answer in any case."""
-        answers = [ticket for ticket in self._newest.values() if ticket.outcome and ticket.outcome.recall]
+        answers = [ticket for ticket in self._newest.values() if ticket.ended and ticket.ended.recall]
         room = REMEMBERED_CHARACTERS_MAX
         for ticket in sorted(answers, key=lambda ticket: ticket.id, reverse=True):
-            outcome = ticket.outcome
+            outcome = ticket.ended
             if room < 0:
                 del self._newest[ticket.stamp.session]
                 ticket.give_up(PrefetchReason.REPLACED)

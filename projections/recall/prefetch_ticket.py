@@ -121,17 +121,24 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HANDED_OUT: Final = Outcome()
+Show = Callable[[Recall], Recall]
+
+
+def as_it_is(recall: Recall) -> Recall:
+    """Return an answer: whoever holds its ticket may see all of it."""
+    return recall
 
 
 class Ticket:
     """A recall requested in the background. Created by `MemoryStore`. Safe for many threads."""
 
-    def __init__(self, stamp: Stamp, request: Request, lock: threading.Lock) -> None:
+    def __init__(self, stamp: Stamp, request: Request, lock: threading.Lock, show: Show = as_it_is) -> None:
+        """`show` returns what its holder may see of an answer."""
         self.stamp, self.request = stamp, request
-        self._lock, self._ending = lock, Future[Outcome]()
+        self._lock, self._ending, self._show = lock, Future[Outcome](), show
 
     def __repr__(self) -> str:
-        outcome = self.outcome
+        outcome = self.ended
         state = "not done" if outcome is None else outcome.reason or "answered"
         return f"Ticket({self.id}, session={self.stamp.session!r}, {state})"
 
@@ -142,7 +149,15 @@ class Ticket:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None until it has."""
+        """How it ended; None until it has. An answer that is looked at here is in the audit of reads."""
+        outcome = self.ended
+        if outcome is None or outcome.recall is None:
+            return outcome
+        return msgspec.structs.replace(outcome, recall=self._show(outcome.recall))
+
+    @property
+    def ended(self) -> Outcome | None:
+        """How it ended, for the prefetcher, which shows it to nobody; None until it has."""
         ending = self._ending
         return ending.result() if ending.done() else None
 
@@ -154,12 +169,12 @@ class Ticket:
     @property
     def reason(self) -> PrefetchReason | None:
         """Why there is no answer; None while it runs, and after an answer."""
-        return None if (outcome := self.outcome) is None else outcome.reason
+        return None if (outcome := self.ended) is None else outcome.reason
 
     @property
     def error(self) -> str | None:
         """What the recall raised, when the reason is `failed`."""
-        return None if (outcome := self.outcome) is None else outcome.error
+        return None if (outcome := self.ended) is None else outcome.error
 
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds. Return whether it is done."""
@@ -178,7 +193,7 @@ class Ticket:
 
     def give_up(self, reason: PrefetchReason) -> None:
         """End it without an answer, dropping one that was not returned yet. Needs the lock."""
-        if (outcome := self.outcome) is None or outcome.recall is not None:
+        if (outcome := self.ended) is None or outcome.recall is not None:
             self.settle(Outcome(reason=reason))
 
     def settle(self, outcome: Outcome) -> None:
@@ -194,7 +209,7 @@ class Ticket:
 
     def taken(self, now: StoreState, *, max_behind: int | None) -> PrefetchResult:
         """Return the result to hand out `now`. See `Stamp.broken`."""
-        outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
+        outcome = self.ended or Outcome(reason=PrefetchReason.NOT_READY)
         if outcome.reason in (None, PrefetchReason.NOT_READY):
             answered_by = None if outcome.recall is None else outcome.recall.model
             broken = self.stamp.broken(now, answered_by=answered_by, max_behind=max_behind)

@@ -100,10 +100,10 @@ def history(connection: sa.Connection, scope: str, key: str, known: Known) -> li
     return found
 
 
-def resting_on(connection: sa.Connection, turn: Position, known: Known) -> list[Fact]:
-    """Return the assertions that rest on a turn, in the order of the log, with what became of each."""
+def resting_on(connection: sa.Connection, turn: Position, known: Known, scopes: Scopes) -> list[Fact]:
+    """Return the assertions of these scopes that rest on a turn, in the order of the log, with what became of each."""
     query = "SELECT DISTINCT scope, key FROM fact_evidence JOIN facts ON position = fact WHERE turn = ?"
-    keys_of = fetch(connection, query, turn)
+    keys_of = (row for row in fetch(connection, query, turn) if covered(scopes, row[0]))
     found = (fact for scope, key in keys_of for fact in history(connection, scope, key, known))
     return sorted((fact for fact in found if turn in fact.because), key=attrgetter("position"))
 

@@ -186,14 +186,17 @@ def _parents(connection: sa.Connection, scopes: Scopes, upto: Position) -> dict[
     return {row.session: row.parent for row in rows}
 
 
-def branches(connection: sa.Connection, session: str) -> list[str]:
+def branches(connection: sa.Connection, session: str, scopes: Scopes = ()) -> list[str]:
     """Return the sessions that come from the first ancestor of one by branching, itself and that ancestor included.
+
+    With `scopes` only those at or below any of them.
 
     Reads the sessions that were started after that ancestor.
     """
     while found := fetch(connection, _BRANCHED_FROM, session):
         session = found[0][0]
-    return _below(_by_parent(dict(fetch(connection, _BRANCHED_AFTER, session))), session)
+    within, values = queries.below_any(scopes) if scopes else ("1", [])
+    return _below(_by_parent(dict(fetch(connection, f"{_BRANCHED_AFTER} AND {within}", session, *values))), session)
 
 
 _BRANCHED_FROM: Final = "SELECT parent FROM sessions WHERE session = ? AND branched_at IS NOT NULL"

@@ -152,9 +152,7 @@ class Console:
         at = await read(caller.store, lambda store: as_of(store, moment))
         if at.text != moment and not wants_json(request):  # Words such as `yesterday`: the URL is to keep its meaning.
             return redirect(url(request.url.path, {**request.query_params, "at": at.text}))
-        with reading(visible_of(with_pools(caller.store)[0]), f"console {page.path}") as shown:
-            data = await page.show(request, caller, at)
-            shown.collect(data)
+        data = await _gated(caller, page, page.show(request, caller, at))
         response = await self._page_at(request, page, data, at)
         if not wants_json(request):
             self._set_cookie(request, response, VISIT_COOKIE, Visit.cookie(Visit.of(request.cookies), at.head))
@@ -165,7 +163,7 @@ class Console:
             hint = "Changes are allowed here if the server is started with `--write`."
             raise Refused(403, "This console is read-only", "Nothing was changed.", hint)
         caller = _admitted(request, action)
-        done = await action.do(request, caller, form_of(await request.body()))
+        done = await _gated(caller, action, action.do(request, caller, form_of(await request.body())))
         if isinstance(done, Response):
             return done
         return await self._page_at(request, action, done, await read(caller.store, lambda store: as_of(store, "")))
@@ -319,6 +317,17 @@ def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for group, items in NAVIGATION:
         if shown := [item for item in items.items() if item[0] in may_open]:
             yield group, shown
+
+
+async def _gated(caller: Caller, target: Page | Action, made: Awaitable[Any]) -> Any:
+    """Return what a page shows to a caller: within the caller's scopes, and with a line in the audit of reads."""
+    visible = visible_of(with_pools(caller.store)[0])
+    with reading(visible, f"console {target.path}") as shown:
+        data = await made
+        if caller.scopes:
+            data = await read(caller.store, lambda _: visible.admitted(data))
+        shown.collect(data)
+    return data
 
 
 def _admitted(request: Request, target: Page | Action) -> Caller:

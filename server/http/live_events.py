@@ -118,13 +118,18 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
             state = None if session is None else visible.states.latest(session)
             return state is not None and covered(self.scopes, state.started.scope)
 
-        return [
+        found = [
             item
             for item in entries
             if (not self.topics or item.recorded.event.topic in self.topics)
             and (self.session is None or session_of(item.recorded.stream) == self.session)
             and visible.shows(item.recorded)
             and (not self.scopes or is_within(session_of(item.recorded.stream)))
+        ]
+        shown = visible.admitted([item.recorded for item in found])
+        return [
+            item if item.recorded == recorded else _entries(store, Position(item.position - 1), item.position)[0]
+            for item, recorded in zip(found, shown, strict=True)
         ]
 
 

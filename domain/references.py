@@ -1,0 +1,61 @@
+"""References: fields of events and results that name another event or session, marked in their type.
+
+Whoever may not see what a field refers to gets the answer without it (`VisibleEvents.admitted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+
+TO_EVENT: Final = msgspec.Meta(extra={"refers to": "event"})
+"""Marks the position of another event: `Annotated[Position, TO_EVENT]`."""
+TO_SESSION: Final = msgspec.Meta(extra={"refers to": "session"})
+"""Marks the id of another session: `Annotated[str, TO_SESSION]`."""
+
+
+def without(value: Any, is_left_out: Callable[[msgspec.Meta, Any], object]) -> Any:
+    """Return a value without some references, in everything that it holds: fields are None then, and lists lack them.
+
+    `is_left_out` is called with the mark of each reference, and with what it refers to. Lists are changed in place.
+    """
+    if isinstance(value, list):
+        value[:] = [without(item, is_left_out) for item in value]
+    elif isinstance(value, tuple):
+        items = [without(item, is_left_out) for item in value]
+        return value if items == list(value) else getattr(value, "_make", tuple)(items)
+    elif isinstance(value, msgspec.Struct):
+        changed = dict[str, Any]()
+        for name, mark in references_of(type(value)).items():
+            given = left = getattr(value, name)
+            if mark is None:
+                left = without(given, is_left_out)
+            elif isinstance(given, list | tuple):
+                left = type(given)(item for item in given if not is_left_out(mark, item))
+            elif given is not None and is_left_out(mark, given):
+                left = None
+            if left != given:
+                changed[name] = left
+        return msgspec.structs.replace(value, **changed) if changed else value
+    return value
+
+
+@cache
+def references_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.Meta | None]:
+    """Return the marks of the fields of a struct that refer to something, and None for those that hold structs."""
+    hints, found = get_type_hints(kind, include_extras=True), dict[str, msgspec.Meta | None]()
+    for name in kind.__struct_fields__:
+        parts = list(_parts(hints[name]))
+        marks = [mark for mark in (TO_EVENT, TO_SESSION) if mark in parts]
+        if marks or any(isinstance(part, type) and issubclass(part, msgspec.Struct) for part in parts):
+            found[name] = marks[0] if marks else None
+    return found
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    yield hint
+    for part in (*get_args(hint), *(hint.__metadata__ if get_origin(hint) is Annotated else ())):
+        yield from _parts(part)
