@@ -93,7 +93,7 @@ class Sessions:
         def agreeing(state: SessionState) -> SessionStarted:
             if state.started.agent in self._visible.boundary.forms(about.get("agent") or ""):
                 about["agent"] = state.started.agent
-            return session.agreeing(state.session, state.started, **about)
+            return session.agreeing(state.session, self._visible.admitted(state.started), **about)
 
         if given is not None:
             known = self._states.id_of(session.session_id_of(given, "id"), about.get("scope"))

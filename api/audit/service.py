@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from msgspec.structs import replace
+
 from mnemolog.application.read_audit import gated, reading
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.diff import diff
@@ -106,7 +108,8 @@ class AuditService:
     def event(self, position: int) -> StoredEvent:
         """Return one event: its stored columns, whether its digest is valid, and its decoded content.
 
-        Of a damaged event everything readable is returned. Raises `InvalidInput` for a position outside the log,
+        Of a damaged event everything readable is returned. In a store for scopes, an event that refers to what lies
+        outside has neither these references nor its stored state. Raises `InvalidInput` for a position outside the log,
         `LogDamaged` if the event at that position is gone.
         """
         found = event_at(self._log, position)
@@ -116,7 +119,8 @@ class AuditService:
             is_shown = self._visible.shows_stream(found.stream)
         if not is_shown:
             raise self._visible.boundary.outside(f"position {position} is outside of it")
-        return found
+        shown = self._visible.admitted(found)
+        return found if shown.event == found.event else replace(shown, state=b"")
 
     def diff(
         self,

@@ -30,7 +30,7 @@ from tests.support import FakeClock
 SENTINEL = "heliotrope"
 """In everything that is outside of the token's scopes: texts, names, keys, ids, scopes, agents."""
 SCOPES = [f"{top}/{user}" for top in ("acme", "globex") for user in ("ada", "bob", "cem")]
-VOLATILE = re.compile(rb'"(digest|etag|log_id)":"[^"]*"|"elapsed[^,]*')
+VOLATILE = re.compile(rb'"(digest|previous_digest|etag|log_id|state)":"[^"]*"|"elapsed[^,]*')
 
 
 def filled(store, scope, name, word):
@@ -56,11 +56,7 @@ class Tenants:
 
     def __init__(self, folder, *, own, foreign, verbs, ghost):
         self.store = MemoryStore.open(folder, model=None, clock=FakeClock(), background=False)
-        self.sessions = {scope: filled(self.store, scope, f"{scope}/trip", "verbena") for scope in own}
-        for number, scope in enumerate(foreign):
-            filled(self.store, f"{scope}/{SENTINEL}", f"{SENTINEL}-{number}", SENTINEL)
-        filled(self.store, f"other/{SENTINEL}", ghost, SENTINEL)
-        self.store.forget(session=f"{SENTINEL}-0" if foreign else ghost, reason=SENTINEL)
+        self.fill(own, foreign, ghost)
         self.secret = self.store.admin.create_token("verbena", scopes=own, verbs=verbs).secret
         self.store.admin.create_token(SENTINEL, scopes=[f"other/{SENTINEL}"])
         whole, self.time = AsyncMemoryStore(self.store, WorkerPools()), Time()
@@ -73,6 +69,19 @@ class Tenants:
             sleep=self.time.sleep,
         )
         self.app = make_app(whole, middleware=[middleware])
+
+    def fill(self, own, foreign, ghost):
+        """Record what each tenant has; what others have refers to it."""
+        self.sessions = {scope: filled(self.store, scope, f"{scope}/trip", "verbena") for scope in own}
+        for number, scope in enumerate(foreign):
+            filled(self.store, f"{scope}/{SENTINEL}", f"{SENTINEL}-{number}", SENTINEL)
+        filled(self.store, f"other/{SENTINEL}", ghost, SENTINEL)
+        mine, theirs = self.store.turns(self.sessions[own[0]]), self.store.turns(ghost)
+        self.store.assert_fact("user/pin", SENTINEL, scope=f"other/{SENTINEL}", because=mine)
+        self.store.assert_fact("user/seen", "verbena", scope=own[0], because=theirs)
+        self.store.recall(f"train {SENTINEL}", receipt=True, mode="text")
+        self.store.session(f"{own[0]}/child", scope=own[0], parent=ghost)
+        self.store.forget(session=f"{SENTINEL}-0" if foreign else ghost, reason=SENTINEL)
 
     async def __aenter__(self):
         transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
@@ -97,8 +106,10 @@ def requests(name, *, scope, agent, position):
         path = example.path.replace(TRIP, quote(name, safe="")).replace(
             "/sessions/other/", f"/sessions/{quote(name, safe='')}/"
         )
-        path = path.replace("/agents/assistant", f"/agents/{quote(agent, safe='')}").replace(
-            "/events/2", f"/events/{position}"
+        path = (
+            path.replace("/agents/assistant", f"/agents/{quote(agent, safe='')}")
+            .replace("/events/2", f"/events/{position}")
+            .replace("/turns/2/", f"/turns/{position}/")
         )
         path = re.sub(r"\{\w+\}", str(position), path)
         found = {item.name: item for item in parameters(operation) if not item.in_path}
