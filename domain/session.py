@@ -83,6 +83,8 @@ def original_of(turn: TurnRecorded) -> Original | None:
 
 
 _STREAM_PREFIX: Final = "session/"
+NO_SESSION: Final = _STREAM_PREFIX
+"""A stream in which nothing is: no session has an empty id."""
 _STREAMS_KEPT: Final = 4_096
 
 

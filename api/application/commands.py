@@ -95,7 +95,8 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
     Raises `UnknownSession` for one outside of the store's scope.
     """
-    if states.is_outside(session_id):  # Its events are not even read: nothing of it can be timed.
+    if states.is_outside(session_id):  # Its events are not read, but as many questions are asked as if it never was.
+        tx.fold(session.NO_SESSION, evolve, states.known)
         raise errors.UnknownSession(session_id)
     state = tx.fold(session.session_stream(session_id), evolve, states.known)
     if not states.is_inside(state):

@@ -237,6 +237,8 @@ class Facts:
         """Return when the newest of these turns was said."""
         times = [to_micros("because", item.said_at) for item in because if isinstance(item, Turn)]
         positions = [item for item in because if isinstance(item, int)]
+        if self._boundary.scopes:
+            positions = sorted(self._visible.inside(positions))
         for found in self._log.read_at(positions) if positions else ():
             if isinstance(found.event, TurnRecorded):
                 said_at = found.event.said_at

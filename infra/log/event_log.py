@@ -198,9 +198,11 @@ class EventLog(fork_guard.OfOneProcess):
             after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:
-        """Return the first event of a stream, None if nothing was appended to it."""
+        """Return the first event of a stream, None if nothing was appended to it. Both take as many questions."""
         with self.reading() as reads:
-            return self._recorded(reads.first_event(stream))
+            if (row := reads.first_event(stream)) is None:
+                self._codec.refresh()
+            return self._recorded(row)
 
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the last event of a stream, None if nothing was appended to it."""

@@ -112,7 +112,7 @@ class SessionStates:
 
     def latest(self, session: str) -> SessionState | None:
         """Return the state of a session now, None if it was never started."""
-        if self.is_outside(session):
+        if not self._may_be_inside(session):
             return None
         stream = session_stream(session)
         folded, events = self._fold(stream, None)
@@ -122,27 +122,27 @@ class SessionStates:
 
     def at(self, session: str, position: Position) -> SessionState | None:
         """Return the state of a session as of `position`, None if it had not started then."""
-        if self.is_outside(session):
+        if not self._may_be_inside(session):
             return None
         folded, _ = self._fold(session_stream(session), position)
         return folded.state if self.is_inside(folded.state) else None
 
     def is_outside(self, session: str) -> bool:
-        """Whether a session that was started is outside of the boundary. Reads no more of it than its first event.
+        """Whether a session that was started is outside of the boundary. Reads no more of it than its first event."""
+        return bool(self.boundary.scopes) and self._known_inside(session) is False
 
-        So it takes as long for a session of a million turns as for one that does not exist.
-        """
-        if not self.boundary.scopes:
-            return False
+    def _may_be_inside(self, session: str) -> bool:
+        """Whether a session can be inside. One outside takes as many questions to the log as one that never was."""
+        return not self.boundary.scopes or self._known_inside(session) is True
+
+    def _known_inside(self, session: str) -> bool | None:
+        """Whether a session is inside; None if it was never started. Only what is inside is kept."""
         with self._kept.lock:
             inside = self._inside.get(session)
-        if inside is None:
-            inside = self._begins_inside(session)
-            if inside is None:
-                return False
+        if inside is None and (inside := self._begins_inside(session)):
             with self._kept.lock:
                 self._inside.put(session, inside)
-        return not inside
+        return inside
 
     def _begins_inside(self, session: str) -> bool | None:
         """Whether a session and all that it inherits from are inside; None if it was not started."""
@@ -171,8 +171,9 @@ class SessionStates:
                     return False
                 scopes.append(found.started.scope)
             inside = all(covered(self.boundary.scopes, scope) for scope in scopes)
-            with self._kept.lock:
-                self._inside.put(state.session, inside)
+            if inside:
+                with self._kept.lock:
+                    self._inside.put(state.session, inside)
         return inside
 
     def holds(self, session: str) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
+from typing import Any, get_type_hints
 
 import httpx2
 import pytest
 
 from mnemolog import MemoryStore, acting_as, connect, errors
+from mnemolog.application.read_audit import SHOW_NOTHING
 from mnemolog.audit.service import AuditService
-from mnemolog.server.http.routes import LEFT_OUT, ROUTES
-from mnemolog.session import Session
+from mnemolog.domain.events import Event
+from mnemolog.operation_table import OPERATIONS
+from mnemolog.session import Session, SessionAt
+from tests.server.api.test_references import structs_in
 from tests.server.serving import server
 
 pytestmark = pytest.mark.local
@@ -32,10 +38,6 @@ def store(folder, file):
         yield store
 
 
-def is_audited(method):
-    return method.__code__.co_qualname == "_audited.<locals>.call"
-
-
 def lines(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
@@ -44,14 +46,75 @@ def last(file, *names):
     return tuple(lines(file)[-1][name] for name in names)
 
 
-def test_each_operation_that_shows_content_is_audited():
-    """So a new one cannot be forgotten: each is, unless it is listed as one that shows nothing."""
-    owners = (MemoryStore, Session, AuditService)
-    reads = [one.method for one in ROUTES if one.verb == "read" and one.owner in owners]
-    shows_none = {"at", "prefetch", "head", "position_at", "verify", "status", "erasures", "pending_erasures"}
-    assert {method.__name__ for method in reads if not is_audited(method)} == shows_none
-    assert Session.messages in LEFT_OUT
-    assert is_audited(Session.messages)
+CONTENT = {"text", "query", "title", "value", "values", "description", "speaker", "metadata", "tool_calls", "because"}
+"""Names of fields of events that hold what was said or kept."""
+
+
+@pytest.mark.parametrize("owner", [MemoryStore, Session, SessionAt, AuditService])
+def test_every_public_method_passes_the_gate(owner):
+    """A new one cannot be forgotten, and leaves a line unless the type of its answer shows nothing."""
+    for name, method in inspect.getmembers(owner, inspect.isfunction):
+        if not name.startswith("_"):
+            assert method.__code__.co_qualname == "_gated.<locals>.call", name
+
+
+def test_what_leaves_no_line_holds_no_content():
+    """Types of answers that are said to show nothing: no field of theirs, at any depth, is content or an event."""
+    quiet = {
+        name: get_type_hints(operation.method)["return"]
+        for operation in OPERATIONS
+        if (name := operation.method.__annotations__["return"]) in SHOW_NOTHING
+    }
+    found = set[type]()
+    for hint in quiet.values():
+        structs_in(hint, found)
+    assert {"Head", "Status", "Verification"} <= quiet.keys()
+    for kind in found:
+        assert not CONTENT & set(kind.__struct_fields__), kind
+        assert not issubclass(kind, Event), kind
+        assert Any not in get_type_hints(kind).values(), kind
+
+
+def test_what_gives_back_what_was_given_writes():
+    """A read is never taken for one, and what it gives back is a turn, a handle, a name or a label."""
+    gives = [operation for operation in OPERATIONS if "gives_back" in vars(inspect.unwrap(operation.method))]
+    assert {operation.verb for operation in gives} == {"record", "forget"}
+    answers = {operation.method.__annotations__["return"] for operation in gives}
+    assert answers == {"Turn", "Results[Turn]", "Session", "Checkpoint", "Task", "Distrust"}
+
+
+def test_a_preview_a_ticket_and_a_refusal_that_names_sessions_leave_lines(store, file):
+    """They show content, although they write or return nothing. What only writes leaves none."""
+    ada = store.find_session("ada")
+    ada.note("her diagnosis")
+    ada.checkpoint("before")
+    ada.set_task("book the ferry")
+    store.recall("ferry", scope="acme", receipt=True)
+    store.session("titled", title="Her trip", scope="acme/ada")
+    ticket = ada.prefetch("ferry")
+    assert ticket.wait(10)
+    for name, call in (
+        ("session.restore", partial(ada.restore, "before", dry_run=True)),
+        ("forget", partial(store.forget, scope="acme/ada", dry_run=True)),
+        ("session.update_task", partial(ada.update_task, step=1)),
+        ("session.prefetch", lambda: ticket.outcome),
+        ("session", partial(store.session, "titled")),
+        ("record", partial(store.record, "adda", "user", "Hello")),
+    ):
+        before = len(lines(file))
+        with suppress(errors.UnknownSession):
+            call()
+        assert (len(lines(file)), *last(file, "operation")) == (before + 1, name)
+    before = len(lines(file))
+    ada.record("user", "Hello")
+    store.session("ada")
+    store.start_session("new", title="Mine")
+    ada.set("city", "Porto")
+    store.status()
+    store.distrust(actor="crawler", reason="a forged page")
+    with pytest.raises(errors.InvalidInput):
+        ada.record("nobody", "Hello")
+    assert len(lines(file)) == before
 
 
 def test_a_line_says_who_read_what_where_and_no_text(store, file):
@@ -112,6 +175,11 @@ def test_the_host_may_rotate_the_file_and_without_it_nothing_is_answered(store, 
     file.mkdir()
     with pytest.raises(errors.StoreNotWritable, match=r"reads\.jsonl"):
         store.recall("ferry")
+    with pytest.raises(errors.StoreNotWritable):
+        store.forget(session="ada")
+    assert (
+        store.record("ada", "user", "Recording goes on, and nothing was forgotten.").position == store.head().position
+    )
 
 
 def test_a_server_audits_the_api_the_console_and_exports(folder, file, run):

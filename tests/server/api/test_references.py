@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import get_args, get_type_hints
 
 import msgspec
+import pytest
 
-from mnemolog import acting_as
+from mnemolog import MemoryStore, MnemologError, acting_as
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.adapters.support.agent_tools.catalogue import TOOLS
 from mnemolog.adapters.support.store_access import with_pools
@@ -24,6 +27,7 @@ from mnemolog.domain.tokens import VERBS
 from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.console.routes import PAGES
 from tests.console import opened_console
+from tests.counted_work import Work
 from tests.server.api.test_isolation import Tenants, requests, shown
 from tests.support import FakeClock
 
@@ -103,7 +107,7 @@ def test_every_operation_answers_as_if_nothing_outside_referred_to_what_is_insid
             ]
             for name in (TRIP, f"{ANN}/child", f"{BOB}/branch"):
                 asked += [tuple(request) for _, *request in requests(name, scope=ANN, agent="ann", position=3)]
-            asked = [request for request in asked if request[1] != "/forget"]
+            asked = [request for request in asked if request[1] != "/forget" and "/prefetch" not in request[1]]
             answered = 0
             for method, path, given in asked:
                 answers = [shown(await twin.ask((method, path, given, given))).decode() for twin in (one, two)]
@@ -134,6 +138,42 @@ def test_no_page_and_no_tool_shows_what_refers_from_outside(tmp_path):
         found.append(shows)
     assert sum(len(one) == 3 and one[1] == 200 for one in found[0]) > 8
     assert found[0] == found[1]
+
+
+ABOUT_ONE = {
+    "effects": lambda store, place: store.audit.effects(place.position),
+    "turns": lambda store, place: store.turns(place.session),
+    "session": lambda store, place: store.find_session(place.session),
+    "recall": lambda store, place: store.recall("ferry", session=place.session, mode="text"),
+    "end": lambda store, place: store.end_session(place.session),
+    "fact": lambda store, place: store.assert_fact("k", 1, because=[place.position]),
+    "distrust": lambda store, place: store.distrust(session=place.session, reason="forged"),
+    "forget": lambda store, place: store.forget(session=place.session),
+}
+
+
+@pytest.mark.parametrize("call", ABOUT_ONE)
+def test_what_is_outside_takes_as_many_questions_to_the_database_as_what_never_was(tmp_path, call):
+    """So the time of a refusal does not tell whether others have it."""
+    asked, refusals = [], []
+    with MemoryStore.open(tmp_path / "memory", model=None, background=False) as store:
+        planted(store, refers=True)
+        theirs = store.turns(f"{BOB}/trip")[0]
+        never = SimpleNamespace(position=store.head().position + 1, session=f"{BOB}/none")
+        for place in (theirs, theirs, never):
+            bound, questions = store.within(ANN), Questions()
+            with questions.counting(), suppress(MnemologError):
+                refusals.append(repr(ABOUT_ONE[call](bound, place)))
+            asked.append(questions.done)
+    assert asked[1] == asked[2] > 0
+    assert set(refusals) <= {"None"}
+
+
+class Questions(Work):
+    """Counts statements that are executed."""
+
+    def _called(self, frame, event, argument):
+        self.done += event == "c_call" and argument.__name__.startswith("execute")
 
 
 def test_what_a_field_refers_to_is_said_by_its_type():
