@@ -58,6 +58,12 @@ At = Annotated[
         "--at", metavar=WHEN, parser=position_or_time, help="Show the state at this position or time of recording."
     ),
 ]
+AsOf = Annotated[
+    Any,
+    typer.Option(
+        "--as-of", metavar=WHEN, parser=position_or_time, help="Answer as of this position or time of recording."
+    ),
+]
 AfterPosition = Annotated[
     Any,
     typer.Option("--after", metavar=WHEN, parser=position_or_time, help="Only turns recorded after it."),

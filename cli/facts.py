@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import At, open_store
+from mnemolog.cli.arguments import AsOf, open_store
 from mnemolog.cli.memory import as_shown, given_value
 from mnemolog.cli.output import Columns, answer, print_list
 from mnemolog.domain.display import counted, cut, dated
@@ -35,7 +35,7 @@ def facts(
     pattern: Annotated[str, typer.Argument(metavar="[GLOB]", help="Only keys that match, such as 'user/*'.")] = "*",
     scope: Scope = None,
     history: Annotated[str | None, typer.Option(metavar="KEY", help="Everything that was said of one key.")] = None,
-    at: At = None,
+    as_of: AsOf = None,
     valid_at: Annotated[str | None, typer.Option(metavar="TIME", help="What is true then, such as 2026-03.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,9 +45,9 @@ def facts(
     """
     with open_store(store, create=False) as opened:
         if history is None:
-            found = opened.facts(pattern, scope=scope or "", as_of=at, valid_at=valid_at)
+            found = opened.facts(pattern, scope=scope or "", as_of=as_of, valid_at=valid_at)
         else:
-            found = opened.fact_history(history, scope=scope, as_of=at, valid_at=valid_at)
+            found = opened.fact_history(history, scope=scope, as_of=as_of, valid_at=valid_at)
     columns = {name: cell for name, cell in COLUMNS.items() if history is not None or name not in _OF_HISTORY}
     print_list(found, columns, as_json=as_json, last="" if found else "no facts")
 

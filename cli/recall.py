@@ -29,6 +29,7 @@ from mnemolog.cli.app import (
 from mnemolog.cli.arguments import (
     WHEN,
     AfterPosition,
+    AsOf,
     Full,
     given_time,
     open_store,
@@ -80,12 +81,6 @@ Superseded = Annotated[str, typer.Option(metavar="mark|drop", help="Mark or drop
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
-AsOf = Annotated[
-    Any,
-    typer.Option(
-        "--as-of", metavar=WHEN, parser=position_or_time, help="Answer as of this position or time of recording."
-    ),
-]
 
 
 def _filter(field: str, *, more: str = "", **how: Any) -> Any:
@@ -134,11 +129,10 @@ class QuestionFlags(FilterFlags):
     ]
     as_of: AsOf
     receipt: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
         ),
-        Option(default=False),
     ]
     mode: Annotated[str, typer.Option(help="hybrid, vector or text."), Option(default="hybrid")]
 

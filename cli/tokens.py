@@ -35,13 +35,9 @@ def create(
         str, typer.Option("--actor", metavar="NAME", help="Who acts with it: recorded in every event it appends.")
     ],
     verb: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--verb",
-            metavar="VERB",
-            help=f"What it allows: {', '.join(VERBS)}. Repeatable; by default read and record.",
-        ),
-    ] = None,
+        list[str],
+        typer.Option("--verb", metavar="VERB", help=f"What it allows: {', '.join(VERBS)}. Repeatable."),
+    ] = ["read", "record"],  # noqa: B006
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +57,7 @@ def create(
     with open_store(store, create=False) as opened, acting_as(_user()):
         created = opened.admin.create_token(
             actor,
-            verbs=verb or ("read", "record"),
+            verbs=verb,
             scopes=scope or (),
             expires_in=None if expires == "never" else _duration(expires),
         )
