@@ -29,7 +29,7 @@ Effect = Literal["reads", "adds", "settles", "hides"]
 
 NOTHING_DONE: Final = "correct the arguments and call again"
 LOOK_UP: Final = "timeline shows what was written; the server's log has more"
-_TOOLS: Final = {
+CALLS: Final = {
     "sessions": "session_list",
     "session": "remember",
     "switch": "switch",
@@ -89,7 +89,7 @@ def _tool_for(found: Remedy) -> str:
     """Return the tool that makes a call. Calls without one are for the user."""
     if not found.call:
         return in_python(found) if found.options else "call the tool again"
-    if (name := _TOOLS.get(found.call)) is None:
+    if (name := CALLS.get(found.call)) is None:
         return f"{in_python(found)}, which the user can call"
     given = ", ".join(f"{option}={value!r}" for option, value in found.options.items())
     return f"`{name}`" + (f" with {given}" if given else "")
