@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.application.switches import Agents
@@ -98,6 +99,10 @@ class SessionList:
     def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
         within = self._visible.boundary.narrow(parse_scopes(scope))
+        if self._visible.boundary.scopes:  # Without sessions that inherit from outside.
+            items = _grouped(self.page(scope=scope, as_of=as_of, limit=INTEGER_MAX), attrgetter(by))
+            count = session_pages.Group
+            return [count(name=name, sessions=len(of), turns=sum(one.turns for one in of)) for name, of in items]
         views, _, _ = self._projections.to_answer()
         upto = self._moment(as_of).position
         with views.database.reading() as connection:

@@ -48,7 +48,7 @@ ATTRIBUTES = {
     Quarantine: {"folder"},
 }
 """What is set at construction, and so is no member of the class."""
-NOT_FOR_USERS = {Ticket: {"give_up", "settle", "taken", "when_done", "forked"}}
+NOT_FOR_USERS = {Ticket: {"give_up", "settle", "taken", "when_done", "forked", "ended"}}
 """Called by the prefetcher and by `AsyncTicket`."""
 AT_ONCE = {"within"}
 """Makes a part of the store from what is in memory: no file and no lock is waited for."""

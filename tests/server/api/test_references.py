@@ -79,6 +79,8 @@ def planted(store, *, refers):
     store.audit.judge(receipt, good=[turn.position])
     store.switch(f"{BOB}/branch", reason="branch", session=own.id if refers else theirs.id, scope=BOB, agent="bob")
     store.session(f"{BOB}/child", scope=BOB, parent=own.id if refers else theirs.id)
+    scope = ANN if refers else BOB  # What inherits from outside is outside, whatever its scope is.
+    store.switch(f"{scope}/inherits", reason="branch", session=theirs.id, scope=scope, agent="bob")
     store.distrust(session=f"{BOB}/branch", reason="a forged page")
     store.distrust(positions=[pin.position for pin in pins], reason="a forged page")
     return ferry.position
