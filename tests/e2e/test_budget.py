@@ -1,0 +1,38 @@
+"""What was made cheap stays cheap: no call costs more than a tenth more than `tests/budget.json` says."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.budget import FIGURES, PYTHON, Spent, warm_calls
+
+pytestmark = [pytest.mark.local, pytest.mark.log_file]
+BUDGET = json.loads(FIGURES.read_text())
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    with warm_calls(tmp_path_factory.mktemp("budget") / "memory") as calls:
+        yield calls
+
+
+@pytest.mark.skipif(sys.version_info[:2] != PYTHON, reason="the figures are of another version of Python")
+@pytest.mark.parametrize("name", BUDGET)
+def test_a_call_costs_no_more_than_its_budget(calls, name):
+    """A failure says which files added what. Who needs more writes the figures again, and says why in the commit."""
+    calls[name]()
+    spent, allowed = Spent(), BUDGET[name]
+    cost = spent.of(calls[name])
+    files = {path: number - allowed["files"].get(path, 0) for path, number in spent.files.items()}
+    added = ", ".join(
+        f"{path} +{more}" for path, more in sorted(files.items(), key=lambda item: -item[1])[:12] if more > 0
+    )
+    over = {of: f"{number:,} instead of {allowed[of]:,}" for of, number in cost.items() if number > allowed[of] * 1.1}
+    assert not over, f"{name}: {over}; added by {added}"
+
+
+def test_each_kind_of_call_has_a_budget(calls):
+    assert calls.keys() == BUDGET.keys()
