@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
@@ -38,7 +38,7 @@ from mnemolog.server.http.execution import (
     require_short_waits,
 )
 from mnemolog.server.http.guard import HUNG_UP
-from mnemolog.server.http.live_events import FollowEndpoint, Followers, Stream
+from mnemolog.server.http.live_events import FollowEndpoint, Followers, Parts, Stream
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document_body
 from mnemolog.server.http.problems import (
@@ -219,7 +219,7 @@ class OperationEndpoint:
             running.can_stop = True
         if self.operation.method is AuditService.export:
             kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
-            return await _export(caller.store, arguments, kind, head_only=request.method == "HEAD")
+            return await _export(caller, arguments, kind, head_only=request.method == "HEAD")
         known = request.headers.get("if-none-match")
         outcome = await self._made(caller, arguments, key, known)
         headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag}
@@ -270,7 +270,7 @@ def _path_arguments(request: Request) -> list[str]:
         raise InvalidInput("path", "is not UTF-8, percent-encoded") from error
 
 
-async def _export(store: AsyncMemoryStore, arguments: dict[str, Any], kind: str, *, head_only: bool) -> Response:
+async def _export(caller: Caller, arguments: dict[str, Any], kind: str, *, head_only: bool) -> Response:
     """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none.
 
     `kind` is its media type. No thread waits for a caller who reads slowly: each chunk is made when the one before was
@@ -278,16 +278,16 @@ async def _export(store: AsyncMemoryStore, arguments: dict[str, Any], kind: str,
     """
     if head_only:
         return Response(media_type=kind)
-    lines = await run_in("read", store, lambda of: exported_lines(of, **arguments))
-    first = await run_in("read", store, lambda _: _chunk(lines))  # Now, so that what is refused is no stream.
+    lines = await run_in("read", caller.store, lambda of: exported_lines(of, **arguments))
+    first = await run_in("read", caller.store, lambda _: _chunk(lines))  # Now, so that what is refused is no stream.
 
-    async def chunks() -> AsyncIterator[bytes]:
+    async def chunks() -> Parts:
         chunk = first
         while chunk:
-            yield chunk
-            chunk = await run_in("read", store, lambda _: _chunk(lines))
+            yield chunk.__bytes__
+            chunk = await run_in("read", caller.store, lambda _: _chunk(lines))
 
-    return Stream(chunks(), kind)
+    return Stream(chunks(), kind, caller)
 
 
 def _chunk(lines: Iterator[bytes]) -> bytes:

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 from ipaddress import ip_address, ip_network
 from math import ceil
 from pathlib import Path
@@ -33,7 +34,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError
 from mnemolog.domain.events import TokenCreated
 from mnemolog.domain.request import acting_as
-from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
+from mnemolog.domain.scope import ROOT, Boundary, Scopes, covered, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, id_of, new_token
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.regular_files import read_file
@@ -65,6 +66,10 @@ SAFE: Final = frozenset(("GET", "HEAD"))
 Known = tuple[TokensState, datetime]
 
 
+async def _always() -> bool:
+    return True
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who made a request: `request.state.caller` of every request that was let through.
 
@@ -80,6 +85,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The store as this caller may see it."""
     token: str = ""
     """The id of the token; empty for a request without one."""
+    keeps_access: Callable[[], Awaitable[bool]] = _always
+    """Returns whether the same request would still have all the rights it had when it came. A stream asks before each
+    part. Raises `MnemologError` while that is unknown.
+    """
 
     def may(self, verb: Verb) -> bool:
         """Return whether this caller may do what `verb` names."""
@@ -300,14 +309,14 @@ class Authentication:
         began = self._time()
         headers = dict(scope["headers"])
         try:
-            given, caller = self._token_in(scope, headers), await self._person(scope, headers)
-            if caller is None:
-                caller = self._local if given is None else await self._callers.caller_of(given)
-            if caller is None:
-                await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=given is not None)
+            if (caller := await self._caller(scope, headers)) is None:
+                is_wrong = self._token_in(scope, headers) is not None
+                await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=is_wrong)
                 return
             if caller.scopes:
                 send = self._delaying(send, began)
+            again = partial(self._keeps_access, scope, headers, caller)
+            caller = msgspec.structs.replace(caller, keeps_access=again)
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
         except RequestRefused as error:
@@ -321,12 +330,24 @@ class Authentication:
         with acting_as(caller.actor), nullcontext() if scope["path"] == MCP_PATH else without_scope_warnings():
             await self._app(scope, receive, send)
 
-    async def _person(self, scope: Any, headers: dict[bytes, bytes]) -> Caller | None:
-        """Return whom the proxy names, unless a program has sent a token. Raises `RequestRefused`."""
-        users = self._callers.users
-        if users is None or not (name := users.name_in(scope)) or b"authorization" in headers:
-            return None
-        return await self._callers.person(users.user(name))
+    async def _caller(self, scope: Any, headers: dict[bytes, bytes]) -> Caller | None:
+        """Return who makes a request: the holder of its token, or whom the proxy names. Raises `RequestRefused`."""
+        users, given = self._callers.users, self._token_in(scope, headers)
+        if users is not None and (name := users.name_in(scope)) and b"authorization" not in headers:
+            return await self._callers.person(users.user(name))
+        return self._local if given is None else await self._callers.caller_of(given)
+
+    async def _keeps_access(self, scope: Any, headers: dict[bytes, bytes], before: Caller) -> bool:
+        """Return whether a request would have all rights that it had before. Raises `MnemologError` if unknown."""
+        try:
+            now = await self._caller(scope, headers)
+        except RequestRefused:
+            return False
+        return (
+            now is not None
+            and now.verbs >= before.verbs
+            and all(covered(now.scopes, scope) for scope in before.scopes or (ROOT,))
+        )
 
     def _token_in(self, scope: Any, headers: dict[bytes, bytes]) -> str | None:
         """Return the token that a request carries, empty for other credentials; None if it carries none."""

@@ -20,12 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import clock_of, events_of, tokens_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import events_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.read_audit import reading
 from mnemolog.domain import structured_log
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
@@ -73,12 +72,19 @@ def _tail(
 TAIL: Final = HttpOperation(http="GET", path="/tail", owner=MemoryStore, method=_tail, verb="read")
 
 
-class Stream(StreamingResponse):
-    """An answer that is sent part by part, until it ends or the client hangs up. Then `ended` is called."""
+Parts = AsyncIterator[Callable[[], bytes]]
+"""Each part is made when it is sent: the caller may have lost its access while the stream waited."""
 
-    def __init__(self, parts: AsyncIterator[bytes], kind: str, *, ended: Callable[[], object] = lambda: None) -> None:
+
+class Stream(StreamingResponse):
+    """An answer that is sent part by part, until it ends, the client hangs up, or the caller loses rights.
+
+    Then `ended` is called.
+    """
+
+    def __init__(self, parts: Parts, kind: str, caller: Caller, *, ended: Callable[[], object] = lambda: None) -> None:
         headers = {"content-type": kind, "cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(parts, headers=headers)
+        super().__init__(_permitted(parts, caller), headers=headers)
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,6 +93,21 @@ class Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
+
+
+async def _permitted(parts: Parts, caller: Caller) -> AsyncIterator[bytes]:
+    """Yield parts as long as the caller has its access. While that is unknown, wait."""
+    async for make in parts:
+        while True:
+            try:
+                if not await caller.keeps_access():
+                    return
+                break
+            except StoreClosed:
+                return
+            except MnemologError:  # Such as a database that does not answer.
+                await asyncio.sleep(RETRY_S)
+        yield make()
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -209,24 +230,20 @@ class Followers:
         try:
             while True:
                 grown.clear()
-                with_tokens = [one for one in self.following if one.caller.token]
                 try:
-                    entries, valid = await run_in("read", self._store, partial(self._look, bool(with_tokens)))
+                    entries = await run_in("read", self._store, self._look)
                 except StoreClosed:
                     return
                 except Exception as error:  # Such as a database that does not answer: callers keep their connection.
                     structured_log.warning("http.tail_waits", error=error)
                     await asyncio.sleep(RETRY_S)
                     continue
-                for one in with_tokens:
-                    one.is_ended = one.is_ended or one.caller.token not in valid
                 if entries:
                     known = self._kept + entries
                     self._kept = _to_keep(known)
                     if gone := known[: len(known) - len(self._kept)]:
                         self.kept_after = gone[-1].position
                     self._position = entries[-1].position
-                if entries or any(one.is_ended for one in with_tokens):
                     self._wake()
                 else:
                     with suppress(TimeoutError):
@@ -237,11 +254,10 @@ class Followers:
                     run_in("read", self._store, lambda store: events_of(store).followers.unlisten(listener))
                 )
 
-    def _look(self, with_tokens: bool, store: MemoryStore) -> tuple[list[_Entry], set[str]]:
-        """Return the next events, and the tokens that are valid after them."""
+    def _look(self, store: MemoryStore) -> list[_Entry]:
+        """Return the next events."""
         head = events_of(store).head().position
-        entries = [] if head <= self._position else _entries(store, self._position, head)
-        return entries, _valid_tokens(store) if with_tokens else set()
+        return [] if head <= self._position else _entries(store, self._position, head)
 
 
 def _to_keep(known: list[_Entry]) -> list[_Entry]:
@@ -253,11 +269,6 @@ def _to_keep(known: list[_Entry]) -> list[_Entry]:
         if forgets or kept == KEPT_MAX or size > KEPT_BYTES_MAX:
             return known[len(known) - kept :]
     return known
-
-
-def _valid_tokens(store: MemoryStore) -> set[str]:
-    now = to_datetime(clock_of(store).now())
-    return {name for name, known in tokens_of(store).known().items() if known.token.is_valid(now)}
 
 
 def _listen(store: MemoryStore, listener: _Listener) -> float:
@@ -296,7 +307,7 @@ class FollowEndpoint:
         caller: Caller = request.state.caller
         follower = Follower(self._followers, caller, await run_in("read", caller.store, partial(_wanted, given=given)))
         await self._followers.add(follower)
-        return Stream(follower.parts(), EVENT_STREAM, ended=lambda: self._followers.remove(follower))
+        return Stream(follower.parts(), EVENT_STREAM, caller, ended=lambda: self._followers.remove(follower))
 
 
 class Follower:
@@ -305,14 +316,12 @@ class Follower:
     def __init__(self, followers: Followers, caller: Caller, wanted: _Wanted) -> None:
         self.caller, self._followers, self._wanted = caller, followers, wanted
         self._store, self._position = with_pools(caller.store)[0], wanted.after
-        self.is_ended = False
-        """Whether the token of the caller was revoked or has expired."""
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self) -> Parts:
         """Yield events as they are sent: what the caller has missed, then what is recorded from now on."""
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
-        while not self.is_ended and not self._followers.is_stopped:
+        while not self._followers.is_stopped:
             try:
                 page = await self._next(sent_at + HEARTBEAT_S - loop.time())
             except StoreClosed:
@@ -321,16 +330,19 @@ class Follower:
                 await asyncio.sleep(RETRY_S)
                 continue
             if page:
-                with reading(visible_of(self._store), "tail") as shown:
-                    shown.collect([item.recorded for item in page])
-                yield b"".join(item.message for item in page)
+                yield partial(self._shown, page)
                 sent_at = loop.time()
             elif loop.time() - sent_at >= HEARTBEAT_S:
                 # An `id` without data moves where the caller resumes, and nothing else.
-                yield b": \nid: %d\n\n" % self._position
+                yield partial(b": \nid: %d\n\n".__mod__, self._position)
                 sent_at = loop.time()
         if self._followers.is_stopped:
-            yield LAST_COMMENT
+            yield lambda: LAST_COMMENT
+
+    def _shown(self, page: list[_Entry]) -> bytes:
+        with reading(visible_of(self._store), "tail") as shown:
+            shown.collect([item.recorded for item in page])
+        return b"".join(item.message for item in page)
 
     async def _next(self, wait_s: float) -> list[_Entry]:
         """Return the next events; none if there are none for `wait_s` seconds, or among many others."""

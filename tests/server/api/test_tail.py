@@ -10,10 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
-from mnemolog.server.http import live_events
+from mnemolog.server.http import api, authentication, live_events
+from mnemolog.server.http.api import make_app
+from mnemolog.server.http.authentication import Authentication, Callers, Users
+from mnemolog.server.http.connections import PEER
 from tests.server.api.examples import TRIP_ID
 
 
@@ -66,9 +72,9 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(server, query: str = "", *, headers=()):
+async def following(server, query: str = "", *, headers=(), path="/v1/tail", followed=None):
     """Follow the log of a server, as one caller over one connection."""
-    hung_up, followed = asyncio.Event(), Followed()
+    hung_up, followed = asyncio.Event(), followed or Followed()
 
     async def receive():
         await hung_up.wait()
@@ -77,11 +83,12 @@ async def following(server, query: str = "", *, headers=()):
     scope = {
         "type": "http",
         "method": "GET",
-        "path": "/v1/tail",
-        "raw_path": b"/v1/tail",
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": query.encode(),
         "scheme": "http",
         "client": ("127.0.0.1", 1),
+        "state": {PEER: "127.0.0.1"},
         "headers": headers,
     }
     task = asyncio.create_task(server.app(scope, receive, followed.take))
@@ -184,24 +191,125 @@ def test_what_was_forgotten_is_sent_to_nobody_any_more(server, store):
     server.run(follow())
 
 
-@pytest.mark.parametrize("why", ["revoked", "expired"])
-def test_a_stream_ends_when_its_token_is_revoked_or_expires(server, store, clock, why):
-    """The answer ends, before anything that was recorded after it."""
-    created = store.admin.create_token("alice", expires_in=timedelta(hours=1))
-    server.app = server.as_caller(token=created.token.id)
+ANN = '[ann]\nverbs = ["read", "record"]\nscopes = ["acme", "globex"]\n'
+FEWER = {
+    "the person is removed": ANN.replace("ann", "ben"),
+    "one scope of the person is removed": ANN.replace(', "globex"', ""),
+    "a scope of the person is narrowed": ANN.replace("globex", "globex/ann"),
+    "one verb of the person is removed": ANN.replace(', "record"', ""),
+    "the verb to read is removed": ANN.replace('"read", ', ""),
+}
+AS_MANY = {
+    "nothing changes": ANN,
+    "the order changes": ANN.replace('"acme", "globex"', '"globex", "acme"').replace(
+        '"read", "record"', '"record", "read"'
+    ),
+    "another verb and scope are added": ANN.replace('"record"', '"record", "forget"').replace(
+        "acme", 'acme", "initech'
+    ),
+    "all scopes are allowed": ANN.partition("scopes")[0],
+}
+"""What the file of users may become while a person follows the log."""
+
+
+class Access:
+    """A server with tokens and with people whom a proxy names."""
+
+    def __init__(self, store, path):
+        self._path = path
+        path.write_text(ANN)
+        self._users, self._whole = Users("X-User", path, ["127.0.0.1"]), AsyncMemoryStore(store, WorkerPools())
+        callers = Callers(self._whole, self._users)
+        middleware = [Middleware(Authentication, callers=callers, store=self._whole, needs_token=True)]
+        self.app = make_app(self._whole, middleware=middleware)
+
+    def change(self, text):
+        """Change the file of users, and read it again."""
+        self._path.write_text(text)
+        self._users.read()
+
+
+@pytest.fixture
+def access(store, folder, clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(live_events, "HEARTBEAT_S", 0.02)
+    store.start_session("inside", scope="acme/ann")
+    reads = tmp_path / "reads.jsonl"
+    with MemoryStore.open(folder, model=None, clock=clock, background=False, audit_reads=reads) as served:
+        yield Access(served, tmp_path / "users.toml")
+
+
+PERSON = [(b"x-user", b"ann")]
+
+
+def bearer(created):
+    return [(b"authorization", f"Bearer {created.secret}".encode())]
+
+
+@pytest.mark.parametrize(
+    ("is_idle", "narrowed"),
+    [(True, []), (False, [(b"mnemolog-scope", b"acme/ann")])],
+    ids=["while nothing is recorded", "before the next event of one scope"],
+)
+@pytest.mark.parametrize("why", ["the token is revoked", "the token expires", *FEWER])
+def test_a_stream_ends_when_its_caller_loses_a_right(access, server, store, clock, tmp_path, why, is_idle, narrowed):
+    """The answer ends before anything that was recorded later, and the audit of reads has no line for that."""
+    created = store.admin.create_token("ann", scopes=["acme", "globex"], expires_in=timedelta(hours=1))
 
     async def follow():
-        async with following(server) as followed:
-            await asyncio.to_thread(store.record, TRIP_ID, "user", "seen")
+        headers = bearer(created) if "token" in why else PERSON
+        async with following(access, headers=headers + narrowed) as followed:
+            await asyncio.to_thread(store.record, "inside", "user", "seen")
             assert (await followed.event())["event"]["text"] == "seen"
-            if why == "revoked":
+            if why == "the token is revoked":
                 await asyncio.to_thread(store.admin.revoke_token, created.token.id)
+            elif why == "the token expires":
+                clock.advance(seconds=3_600)
             else:
-                clock.advance(seconds=7_200)
+                access.change(FEWER[why])
+            seen = store.head().position
+            if not is_idle:
+                await asyncio.to_thread(store.record, "inside", "user", "heliotrope")
             await asyncio.wait_for(followed.is_over.wait(), 30)
-            assert followed._parts.empty()
+            assert not any(b"heliotrope" in followed._parts.get_nowait() for _ in range(followed._parts.qsize()))
+            read = (tmp_path / "reads.jsonl").read_text().splitlines()
+            assert [msgspec.json.decode(line)["positions"][-1][-1] <= seen for line in read] == [True]
 
     server.run(follow())
+
+
+@pytest.mark.parametrize("why", AS_MANY)
+def test_a_stream_goes_on_while_its_caller_loses_no_right(access, server, store, why):
+    """Reading the file of users again ends nothing by itself."""
+
+    async def follow():
+        async with following(access, headers=PERSON) as followed:
+            access.change(AS_MANY[why])
+            for text in ("one", "two"):
+                await asyncio.to_thread(store.record, "inside", "user", text)
+                assert (await followed.event())["event"]["text"] == text
+            assert not followed.is_over.is_set()
+
+    server.run(follow())
+
+
+def test_an_export_ends_without_its_trailer_when_its_caller_loses_a_right(access, server, store, monkeypatch):
+    """Each chunk is sent to who may have it at that time."""
+    monkeypatch.setattr(api, "CHUNK_BYTES", 1)
+    created, followed = store.admin.create_token("ops"), Followed()
+    take = followed.take
+
+    async def taken(message):
+        await take(message)
+        if followed._parts.qsize() == 3:
+            await asyncio.to_thread(store.admin.revoke_token, created.token.id)
+
+    async def export():
+        followed.take = taken
+        async with following(access, headers=bearer(created), path="/v1/export", followed=followed):
+            await asyncio.wait_for(followed.is_over.wait(), 30)
+
+    server.run(export())
+    assert followed._parts.qsize() == 3
 
 
 @pytest.mark.parametrize(("kept", "most"), [("KEPT_MAX", 3), ("KEPT_BYTES_MAX", 2_000), ("KEPT_BYTES_MAX", 0)])
@@ -242,18 +350,21 @@ def failing_once(work, *, before):
     return call
 
 
-@pytest.mark.parametrize("step", ["_entries", "_valid_tokens"])
-def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(server, store, monkeypatch, step):
+@pytest.mark.parametrize(("module", "step"), [(live_events, "_entries"), (authentication, "_known")])
+def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(
+    access, server, store, monkeypatch, module, step
+):
     """The same followers get the events after it; also where some of them had the first ones already."""
     monkeypatch.setattr(live_events, "RETRY_S", 0.01)
-    created = store.admin.create_token("alice")
-    server.app = server.as_caller(token=created.token.id)
+    headers = bearer(store.admin.create_token("alice"))
 
     async def follow():
-        async with following(server) as first, following(server, "scope=acme") as second, asyncio.timeout(30):
+        first, second = following(access, headers=headers), following(access, "scope=acme", headers=headers)
+        async with first as first, second as second, asyncio.timeout(30):
             begin = store.head().position
             more = partial(store.record, TRIP_ID, "user", "during the outage")
-            monkeypatch.setattr(live_events, step, failing_once(getattr(live_events, step), before=more))
+            monkeypatch.setattr(authentication, "AWAY_S", -1)
+            monkeypatch.setattr(module, step, failing_once(getattr(module, step), before=more))
             await asyncio.to_thread(store.record, TRIP_ID, "user", "before it")
             for followed in (first, second):
                 assert positions(await followed.events(2)) == [begin + 1, begin + 2]
