@@ -31,6 +31,7 @@ from mnemolog.server.http.bodies import Bodies, in_thread_if_large
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.execution import (
     CallResult,
+    Condition,
     Folders,
     call_for,
     pool_for,
@@ -63,7 +64,7 @@ from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
 NO_STORE: Final = {"cache-control": "no-store"}
-REVALIDATED: Final = {"cache-control": "private, no-cache", "vary": "authorization"}
+REVALIDATED: Final = {"cache-control": "private, no-cache"}
 """Headers of an answer with an entity tag: the caller may keep it, and asks whether it is still right."""
 STOPPABLE: Final = ("recall", "background")
 """Pools whose work ends at its next step when its caller hangs up; that of other pools is short, or appends."""
@@ -220,9 +221,14 @@ class OperationEndpoint:
         if self.operation.method is AuditService.export:
             kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
             return await _export(caller, arguments, kind, head_only=request.method == "HEAD")
-        known = request.headers.get("if-none-match")
-        outcome = await self._made(caller, arguments, key, known)
-        headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag}
+        url, known = (
+            (request.scope["raw_path"], request.scope["query_string"]),
+            request.headers.get("if-none-match", ""),
+        )
+        outcome = await self._made(caller, arguments, key, Condition(url, caller, known))
+        headers = NO_STORE
+        if outcome.etag is not None:
+            headers = REVALIDATED | {"etag": outcome.etag, "vary": request.scope["state"].get("vary", "*")}
         if outcome.is_unchanged:
             return Response(status_code=304, headers=headers)
         written = self._answers.write(outcome.result, more=outcome.next, with_content=caller.may("read"))
@@ -249,7 +255,7 @@ class OperationEndpoint:
         return checked_key(given), asked.hexdigest()[:32]
 
     async def _made(
-        self, caller: Caller, arguments: dict[str, Any], key: tuple[str | None, str], known: str | None
+        self, caller: Caller, arguments: dict[str, Any], key: tuple[str | None, str], condition: Condition
     ) -> CallResult:
         if self.operation.method is Session.prefetch_result:
             return await prefetch_result(caller.store, arguments)
@@ -257,7 +263,7 @@ class OperationEndpoint:
         if self._takes_long:  # A call whose caller has hung up ends at its next step.
             arguments |= {"progress": stopping(None)}
         with request_key(*key):
-            return await run_in(pool, caller.store, lambda store: self._call(store, arguments, known))
+            return await run_in(pool, caller.store, lambda store: self._call(store, arguments, condition))
 
 
 Endpoint = OperationEndpoint | FollowEndpoint

@@ -61,6 +61,8 @@ ADDRESSES_MAX: Final = 10_000
 MINUTE_S: Final = 60.0
 BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
+VARY: Final = ("accept", "authorization", "cookie", "origin", SCOPE_HEADER)
+"""Headers that a kept answer depends on. So it does on the one in which a proxy names people."""
 SAFE: Final = frozenset(("GET", "HEAD"))
 
 Known = tuple[TokensState, datetime]
@@ -121,7 +123,7 @@ class Users:
 
     def __init__(self, header: str, file: Path, proxies: Sequence[str]) -> None:
         """`proxies` are the addresses or networks that may send the header. Raises `InvalidInput`, as `read` does."""
-        self._header, self._file = header.lower().encode(), file
+        self.header, self._file = header.lower(), file
         self._proxies = [ip_network(proxy) for proxy in proxies]
         self._users: Mapping[str, TokenCreated] = {}
         self.read()
@@ -143,12 +145,14 @@ class Users:
 
     def name_in(self, scope: Any) -> str:
         """Return the name that a request carries, empty if none. Raises `RequestRefused` where it may not carry one."""
-        sent: list[str] = [value.decode(errors="replace") for name, value in scope["headers"] if name == self._header]
+        sent: list[str] = [
+            value.decode(errors="replace") for name, value in scope["headers"] if name == self.header.encode()
+        ]
         if not sent:
             return ""
         peer = scope["state"].get(PEER)
         if len(sent) > 1 or peer is None or not any(ip_address(peer) in proxy for proxy in self._proxies):
-            why = f"only the proxy may send {self._header.decode()}, and once; this came from {peer or 'elsewhere'}"
+            why = f"only the proxy may send {self.header}, and once; this came from {peer or 'elsewhere'}"
             raise RequestRefused("HeaderNotTrusted", 403, why, "see --trust-header and --proxy-address")
         return sent[0].strip()
 
@@ -298,6 +302,7 @@ class Authentication:
         """
         self._app, self._callers, self._local = app, callers, None if needs_token else local_caller(store)
         self._cookie, self._public, self._login = cookie, tuple(public), login
+        self._vary = ", ".join((*VARY, callers.users.header) if callers.users else VARY)
         self._failures = RequestBuckets(failures_per_minute)
         self._time, self._sleep = time, sleep
 
@@ -325,7 +330,7 @@ class Authentication:
         except MnemologError as error:
             await send_problem(send, problem_of(error))
             return
-        scope.setdefault("state", {})["caller"] = caller
+        scope.setdefault("state", {}).update(caller=caller, vary=self._vary)
         # The tools of MCP pass warnings about scopes on.
         with acting_as(caller.actor), nullcontext() if scope["path"] == MCP_PATH else without_scope_warnings():
             await self._app(scope, receive, send)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,7 @@ from mnemolog.aio.store import (
 from mnemolog.aio.wrappers import Pool, pool_of
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
-from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.encoding import to_json, to_printable_json
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.moments import position_at
@@ -35,12 +36,15 @@ from mnemolog.domain.working_memory import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.routes import HttpOperation
 from mnemolog.server.http.serialization import PAGE, PAGE_MAX, WAITS, is_paged
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
+TAG_KEY: Final = secrets.token_bytes(32)
+"""The key of the hash in entity tags. A restarted server has another one: its answers may look different."""
 PAGE_BYTES: Final = 8 * 2**20
 """A page ends with the item that reaches this size as JSON."""
 POSITIONS: Final = 10_000
@@ -73,6 +77,22 @@ class Folders(msgspec.Struct, frozen=True, kw_only=True):
     """Whether backups may be made without a copy of the keys, which are kept in another way."""
 
 
+class Condition(msgspec.Struct, frozen=True):
+    """What a request says about the answers that its caller has kept."""
+
+    url: tuple[bytes, bytes]
+    """Path and query."""
+    caller: Caller
+    known: str
+    """The header `If-None-Match`."""
+
+    def etag(self, head: Head) -> str:
+        """Return the entity tag of the answer, which depends on the request and on the log up to a head."""
+        caller = self.caller
+        of = (head.position, head.digest, self.url, caller.token, caller.actor, sorted(caller.verbs), caller.scopes)
+        return f'"{hmac.digest(TAG_KEY, to_json(of), "sha256").hex()[:32]}"'
+
+
 class CallResult(msgspec.Struct, frozen=True):
     """What a call returned."""
 
@@ -80,7 +100,7 @@ class CallResult(msgspec.Struct, frozen=True):
     next: int | None = None
     """Where the next page begins; None if there is none."""
     etag: str | None = None
-    """The state of the log that the result is of; None where it does not depend on the log alone."""
+    """The entity tag of the result; None where it does not depend on the log alone."""
     is_unchanged: bool = False
     """Whether the caller has this result already: then it was not made again."""
     is_new: bool = False
@@ -94,8 +114,8 @@ def pool_for(operation: HttpOperation) -> Pool:
 
 def call_for(
     operation: HttpOperation, folders: Folders
-) -> Callable[[MemoryStore, dict[str, Any], str | None], CallResult]:
-    """Return the function that makes a call; its last argument is the `If-None-Match` of the request."""
+) -> Callable[[MemoryStore, dict[str, Any], Condition], CallResult]:
+    """Return the function that makes a call."""
     call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
     if operation.makes_session:
         call = partial(_session, operation.method.__name__)
@@ -105,11 +125,6 @@ def call_for(
 def existing_session(store: MemoryStore, session: str) -> Session:
     """Return a handle on a session. Raises `UnknownSession`, with the ids that resemble it, and `InvalidInput`."""
     return known_session(store, checked_session_id(session))
-
-
-def etag_of(head: Head) -> str:
-    """Return the position of a head, and the beginning of the digest there, as an entity tag."""
-    return f'"{head.position}.{head.digest[:12]}"'
 
 
 def _whole(call: Call, store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
@@ -125,16 +140,17 @@ def _of_log(
     call: Callable[[MemoryStore, dict[str, Any]], CallResult],
     store: MemoryStore,
     arguments: dict[str, Any],
-    known: str | None,
+    condition: Condition,
 ) -> CallResult:
     try:
         # Read first: what is appended meanwhile may be in the answer, and then the tag is that of an older one.
-        etag = etag_of(store.head())
+        etag = condition.etag(store.head())
     except errors.LogUnreachable:  # The answer comes from projections alone.
         return call(store, arguments)
-    if known is not None and (known.strip() == "*" or etag in known):
-        return CallResult(None, etag=etag, is_unchanged=True)
-    return msgspec.structs.replace(call(store, arguments), etag=etag)
+    # Only a caller who was given the answer knows its tag. Anybody can send `*`: the call decides what is answered.
+    found = CallResult(None) if (is_known := etag in condition.known) else call(store, arguments)
+    is_unchanged = is_known or condition.known.strip() == "*"
+    return msgspec.structs.replace(found, etag=etag, is_unchanged=is_unchanged)
 
 
 def _call_of(operation: HttpOperation, folders: Folders) -> Call:

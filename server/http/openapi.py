@@ -308,7 +308,7 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
         content[JSON] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
     answer: dict[str, Any] = {"description": "The result."} | ({"content": content} if content else {})
     if operation.of_log_alone:
-        answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "The position of the log."}}
+        answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "Changes with the log."}}
         answers["304"] = {"description": "Nothing was recorded since the answer with that tag."}
     if operation.makes_session:
         place = {"Location": {"schema": {"type": "string"}, "description": "The path of the session."}}

@@ -125,7 +125,7 @@ def test_a_fault_of_the_server_reveals_no_content(server, store, monkeypatch, ca
 
 
 def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorded(server, store, monkeypatch):
-    """`ETag` is the position of the log. What changes without an event, as values that expire, has none."""
+    """`ETag` changes with the log. What changes without an event, as values that expire, has none."""
     for path in (f"/sessions/{TRIP}/values/city", f"/sessions/{TRIP}/values", "/status", "/models"):
         answer = server("GET", path)
         assert "etag" not in answer.headers
@@ -136,10 +136,10 @@ def test_a_read_of_the_log_alone_is_answered_with_304_until_something_is_recorde
         if answer is None:
             continue
         tag = answer.headers["etag"]
-        assert tag.startswith(f'"{store.head().position}.'), item.name
         assert answer.headers["cache-control"] == "private, no-cache"
         again = server(item.http, path, params=EXAMPLES[item.name].params, headers={"if-none-match": f"W/{tag}, x"})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag), item.name
+    tag = server("GET", "/sessions").headers["etag"]
     monkeypatch.setattr(type(store), "sessions", lambda *_, **__: pytest.fail("was made"))
     assert server("GET", "/sessions", headers={"if-none-match": tag}).status_code == 304
     monkeypatch.undo()
