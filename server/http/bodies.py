@@ -7,17 +7,18 @@ bodies that hold much are worked on one after another, from decoding to the end 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 
 from mnemolog.defaults import BODY_MAX
-from mnemolog.domain.errors import LimitExceeded
+from mnemolog.domain.errors import InvalidInput, LimitExceeded
 from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.guard import BYTES, SMALL_BODY_MAX
@@ -74,13 +75,11 @@ class Bodies:
             async for part in request.stream():
                 body += part
             parts = 0 if len(body) < COUNTED else await in_thread_if_large(parts_in, body)
-            if parts <= DENSE:
-                yield body
-            elif parts > PARTS_MAX:
+            if parts > PARTS_MAX:
                 raise LimitExceeded("body", limit=PARTS_MAX, actual=parts, unit="parts outside of texts")
-            else:
-                async with self._dense:
-                    yield body
+            async with self._dense if parts > DENSE else nullcontext():
+                await in_thread_if_large(require_single_keys, body)
+                yield body
         except Exception as error:
             traceback.clear_frames(error.__traceback__)  # They keep what was decoded.
             raise
@@ -129,6 +128,24 @@ def parts_in(body: bytes | bytearray) -> int:
         if found > PARTS_MAX:
             break
     return found
+
+
+def require_single_keys(body: bytes | bytearray) -> None:
+    """Raise `InvalidInput`, with its name, for a key that stands twice in one object. Each reader takes another one."""
+    with suppress(json.JSONDecodeError, UnicodeDecodeError):  # What reads the body says why it is no JSON.
+        try:
+            _SINGLE_KEYS.decode(body.decode())
+        except RecursionError as error:
+            raise InvalidInput("body", "is nested too deeply") from error
+
+
+def _require_once(members: list[tuple[str, Any]]) -> None:
+    if len(dict(members)) < len(members):
+        ((name, _),) = Counter(name for name, _ in members).most_common(1)
+        raise InvalidInput(name, "is given twice in one object")
+
+
+_SINGLE_KEYS: Final = json.JSONDecoder(object_pairs_hook=_require_once, parse_int=len, parse_float=len, strict=False)
 
 
 async def in_thread_if_large(read: Callable[[bytes | bytearray], Read], body: bytes | bytearray) -> Read:

@@ -19,11 +19,15 @@ async def tools(url, **headers):
 
 
 def test_a_client_asks_for_all_tools_in_the_url(folder):
-    """By default the seven that a model needs; of a read-only server those that read."""
+    """By default the seven that a model needs; of a read-only server those that read. No key stands twice."""
 
     with server(folder) as (url, _):
         stream = httpx2.get(f"{url}/mcp", headers={"accept": "text/event-stream"}, timeout=WAIT_S)
         assert stream.status_code == 405, "it would hold a connection for as long as its client likes"
+        twice = '{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"query": "a", "query": "b"}}'
+        accepted = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        refused = httpx2.post(f"{url}/mcp", content=twice, headers=accepted, timeout=WAIT_S)
+        assert (refused.status_code, refused.json()["field"]) == (400, "query")
         core, full = asyncio.run(tools(f"{url}/mcp")), asyncio.run(tools(f"{url}/mcp?tools=full"))
         assert core == {"remember", "recall", "context", "facts", "timeline", "working_memory", "switch"}
         assert core < full

@@ -8,8 +8,8 @@ import pytest
 
 from mnemolog import NewTurn
 from mnemolog.server.http.routes import ROUTES
-from mnemolog.server.http.serialization import parameters
-from tests.server.api.examples import EXAMPLES
+from mnemolog.server.http.serialization import Arguments, parameters
+from tests.server.api.examples import EXAMPLES, TRIP
 
 NASTY: dict[type, tuple[Any, ...]] = {
     int: (-1, 0, 2**31, 2**63, 10**30),
@@ -91,3 +91,28 @@ def test_no_body_makes_the_server_fail(server):
     ):
         answer = server("POST", "/sessions/other/turns", content=body, headers=headers)
         assert answer.status_code < 500, body[:80]
+
+
+@pytest.mark.parametrize("item", [item for item in ROUTES if Arguments(item).in_body], ids=lambda item: item.name)
+def test_a_key_that_stands_twice_in_one_object_is_refused_with_its_name(server, store, known, item):
+    """At any depth, also where it is written in two ways; readers would not agree which of them counts."""
+    head, path = store.head(), EXAMPLES[item.name].path.format(**known)
+    names = [parameter.name for parameter in parameters(item) if not parameter.in_path]
+    inner = '[{"a": {"caf\u00e9": 1, "b": [{}], "caf\\u00e9": 1}, "b": {"a": 2}}]'
+    doubled = [f'{{"{name}": null, "other": 1, "{name}": null}}' for name in names]
+    for body, name in [*zip(doubled, names, strict=True), *((f'{{"{name}": {inner}}}', "caf\u00e9") for name in names)]:
+        answer = server(item.http, path, content=body.encode(), headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()["field"]) == (400, name), body
+    assert store.head() == head
+
+
+def test_a_key_may_stand_once_in_each_of_several_objects(server, store):
+    """Nor is a text a key that looks like one, or a number too long for the check."""
+    metadata = '{"a": {"b": 1, "c": {"b": 1}}, "b": [{"b": "\\"b\\": 1, \\"b\\": 1"}, {"b": %s}]}' % ("9" * 5_000)
+    body = f'{{"role": "user", "text": "{{\\"a\\": 1, \\"a\\": 2}}", "metadata": {metadata}}}'
+    kept = body.replace("9" * 5_000, "9")
+    for sent, status in ((kept, 200), (body, 400)):
+        headers = {"content-type": "application/json"}
+        answer = server("POST", f"/sessions/{TRIP}/turns", content=sent.encode(), headers=headers)
+        assert answer.status_code == status
+        assert "twice" not in answer.text
