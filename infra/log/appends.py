@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import Position
-from mnemolog.domain.request import current_actor
 from mnemolog.infra.log.engine import LogConnection, LogEngine
 from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
 from mnemolog.infra.log.transaction import Transaction
@@ -63,12 +64,12 @@ class Appends:
             self._origin.require_here()
         if self.is_read_only:
             self.require_writable()
-        if actor := current_actor():  # The thread that runs the work may be another caller's.
-            work = _by_actor(work, actor)
+        # The thread that runs it may be another caller's: with another actor, and for another request.
+        as_caller: Callable[[Transaction], Result] = partial(copy_context().run, work)  # type: ignore[call-arg]
         if self._around_append is None:
-            return self._queue.submit(work)
+            return self._queue.submit(as_caller)
         with self._around_append():
-            return self._queue.submit(work)
+            return self._queue.submit(as_caller)
 
     def require_writable(self) -> None:
         """Raise `StoreNotWritable` if the log was opened with `read_only`."""
@@ -258,17 +259,6 @@ class Appends:
         connection = self._engine.connect()
         self.connection, self._transaction.reads = connection, connection.reads
         return connection
-
-
-def _by_actor(work: Callable[[Transaction], Result], actor: str) -> Callable[[Transaction], Result]:
-    def by_actor(tx: Transaction) -> Result:
-        tx.actor = actor
-        try:
-            return work(tx)
-        finally:
-            tx.actor = ""
-
-    return by_actor
 
 
 FOLLOWER_POLL_S: Final = 0.05

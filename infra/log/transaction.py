@@ -15,6 +15,7 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction, require_none
+from mnemolog.domain.request import current_actor
 from mnemolog.domain.stream_fold import (
     Evolve,
     FoldedState,
@@ -51,8 +52,6 @@ class Transaction:
         self._clock, self.codec, self._redact = clock, codec, redact
         self.head = Position(0)
         self.head_digest = b""
-        self.actor = ""
-        """Who appends: of the unit of work that runs now."""
         self.rows: list[StagedRow] = []
         self._versions: dict[str, Version] = {}
         self._states: dict[str, FoldedState[Any]] = {}
@@ -222,8 +221,8 @@ class Transaction:
             version = self.version(stream)
         if expected is not None and version != expected:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
-        if self.actor and not event.actor:  # A request to forget that is made again has the actor of the first time.
-            event = msgspec.structs.replace(event, actor=self.actor)
+        if (actor := current_actor()) and not event.actor:  # A request to forget made again has its first actor.
+            event = msgspec.structs.replace(event, actor=actor)
         if self.version(REDACTION_STREAM) and (redaction := self.redaction()).on:
             event = redaction.event(event)
             require_none("key", key)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
-from mnemolog.domain.request import current_actor
+from mnemolog.domain.request import current_actor, request_key
 from mnemolog.infra.keys.keys_file import KEYS_FILE
+from tests.support import WAIT_S, wait_until
 
 pytestmark = pytest.mark.local
 
@@ -63,6 +65,34 @@ def test_threads_that_commit_together_each_record_their_own_actor(store):
     recorded = [item for item in store.events() if item.event.topic == "turn.recorded.v1"]
     assert len(recorded) == 200
     assert all(item.event.actor == item.stream.replace("session/s", "actor-") for item in recorded)
+
+
+def test_notes_that_are_committed_together_belong_each_to_its_own_request(store):
+    """A retry finds the note of its request, whoever led the group, and another request with that key is refused."""
+    session, appends = store.session("trip"), store.parts.log.appends
+    held, released = threading.Event(), threading.Event()
+
+    def hold(_):
+        held.set()
+        released.wait(WAIT_S)
+
+    def note(name):
+        with request_key(name, f"digest of {name}"):
+            session.note(name)
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(appends.transact, hold)]
+        held.wait(WAIT_S)
+        asked += [pool.submit(note, name) for name in "abc"]
+        wait_until(lambda: len(appends._queue._queue) == len(asked), what="a group of three notes")
+        released.set()
+        assert [one.result() for one in asked] == [None] * 4
+    head = store.head()
+    for name in "abc":
+        note(name)
+        with request_key(name, "digest of another"), pytest.raises(DuplicateKey):
+            session.note("other")
+    assert store.head() == head
 
 
 def test_calls_of_the_asyncio_store_keep_the_actor_of_their_task(folder):

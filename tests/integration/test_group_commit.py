@@ -192,15 +192,16 @@ def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
 
 
 def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole(groups):
-    """Its outcome is the group's; the caller is gone, the others get theirs."""
+    """Its outcome is the group's; the caller is gone, the others get theirs, also the one that it would have woken."""
     let_go = groups.hold()
     writing, go_on = threading.Event(), threading.Event()
     leader = groups.submit(lambda: (writing.set(), go_on.wait(60)) and "leader")
-    ran = []
+    ran, after = [], []
     this = threading.get_ident()
 
     def ready():
         wait_until(lambda: groups.waiting == 3, what="the request in the queue")
+        after.append(groups.submit("after"))
         let_go()
         assert writing.wait(60)
         wait_until(lambda: waits_at_a_gate(this), what="the main thread waiting")
@@ -209,7 +210,8 @@ def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole
         groups.queue.submit(lambda _: ran.append("mine"))
     behind = groups.submit("behind")
     go_on.set()
-    assert (leader.result(), behind.result(), ran) == ("leader", "behind", ["mine"])
+    assert (leader.result(5), after[0].result(5), behind.result(5), ran) == ("leader", "after", "behind", ["mine"])
+    assert [len(group) for group in groups.groups] == [1, 3, 1]
     assert groups.waiting == 0
 
 
