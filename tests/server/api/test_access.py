@@ -14,9 +14,12 @@ from starlette.routing import Route
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.domain.errors import LogUnreachable
+from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http import authentication
 from mnemolog.server.http.api import make_app
-from mnemolog.server.http.authentication import REFUSED_S, VERBS, Authentication, Callers
+from mnemolog.server.http.authentication import AWAY_S, REFUSED_S, VERBS, Authentication, Callers, Users
+from mnemolog.server.http.connections import PEER
 from tests.server.api.conftest import HOST, Requests, Time
 from tests.support import wait_until
 
@@ -40,18 +43,24 @@ def serve(store, time):
     """Start a server over the store of this test, with options of its authentication."""
     made = []
 
-    def serve(**options):
+    def serve(users=None, **options):
         shared = AsyncMemoryStore(store, WorkerPools())
         pages = [Route(path, page, methods=["GET", "POST"]) for path in ("/", "/login", "/static/a.css")]
         middleware = [
             Middleware(
                 Authentication,
-                callers=Callers(shared),
+                callers=Callers(shared, users),
                 store=shared,
                 **{"needs_token": True, "time": time, "sleep": time.sleep} | options,
             )
         ]
-        made.append(Requests(make_app(shared, routes=pages, middleware=middleware)))
+        app = make_app(shared, routes=pages, middleware=middleware)
+
+        async def from_here(scope, receive, send):
+            scope["state"] = {PEER: "127.0.0.1"}
+            await app(scope, receive, send)
+
+        made.append(Requests(from_here))
         return made[-1]
 
     async def page(request):
@@ -110,6 +119,26 @@ def test_a_token_that_lacks_the_verb_is_refused(serve, store, token):
     receipt = server("POST", "/recall", json={"query": "x", "receipt": True}, headers=reader)
     assert receipt.status_code == 403, "a receipt is an event"
     assert store.head() == head
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_a_person_may_do_what_the_file_of_users_says_and_no_more(serve, store, tmp_path, verb):
+    """Each operation that needs another verb is refused, with the name of that verb; nothing is written."""
+    file = tmp_path / "users.toml"
+    file.write_text(f'[ann]\nverbs = ["{verb}"]\n')
+    server, head = serve(Users("X-User", file, ["127.0.0.1"])), store.head()
+    allowed = []
+    for operation in OPERATIONS:
+        path = operation.path.replace("{", "").replace("}", "")
+        if operation.verb == verb:
+            allowed.append((operation.http, path))
+            continue
+        answer = server(operation.http, path, headers={"x-user": "ann"})
+        assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), operation.name
+        assert f"may not {operation.verb}," in answer.json()["detail"]
+    assert store.head() == head
+    for method, path in allowed[:1]:
+        assert server(method, path, headers={"x-user": "ann"}).status_code != 403
 
 
 def test_who_may_forget_and_not_administer_revokes_no_token_with_erasures(serve, store, token):
@@ -303,6 +332,31 @@ def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store
             passed = (time.now - began) / REFUSED_S
             assert passed == pytest.approx(round(passed))
             assert round(passed) >= 1
+
+
+@pytest.mark.parametrize(("later_s", "status"), [(AWAY_S, 200), (AWAY_S + 0.001, 503)])
+def test_known_tokens_count_for_an_hour_while_the_log_is_away_and_no_longer(
+    serve, store, token, monkeypatch, later_s, status
+):
+    """From the last answer of the log on. Then nobody is let in, until it answers again."""
+    moment = 1_000.0
+    monkeypatch.setattr(authentication, "monotonic", lambda: moment)
+    server, alice = serve(), token()
+    assert server("GET", "/head", headers=alice).status_code == 200
+    known = authentication._known
+
+    def away(_):
+        raise LogUnreachable("the database does not answer")
+
+    monkeypatch.setattr(authentication, "_known", away)
+    moment += later_s
+    assert server("GET", "/head", headers=alice).status_code == status
+    assert server("GET", "/head", headers={"authorization": "Bearer mnemolog_0_0"}).status_code in (401, 503)
+    monkeypatch.setattr(authentication, "_known", known)
+    assert server("GET", "/head", headers=alice).status_code == 200
+    monkeypatch.setattr(authentication, "_known", away)
+    moment += AWAY_S
+    assert server("GET", "/head", headers=alice).status_code == 200, "it answered a moment ago"
 
 
 def test_concurrent_requests_share_one_read_of_the_tokens(store, monkeypatch):
