@@ -48,7 +48,7 @@ async def serve_store(path: Any, config: ServerConfig, *, started: Callable[[str
     metrics = Metrics()
     async with AsyncMemoryStore.open(path, telemetry=metrics, **how) as store:
         followers = Followers(store)
-        metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: followers.count)
+        metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: len(followers.following))
         memory = Memory(store, agent=config.agent, read_only=how.get("read_only", False))
         callers = Callers(store, config.known_users())
         async with application(memory, callers, config, metrics, followers=followers) as app:

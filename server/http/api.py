@@ -221,14 +221,12 @@ class OperationEndpoint:
         if self.operation.method is AuditService.export:
             kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
             return await _export(caller, arguments, kind, head_only=request.method == "HEAD")
-        url, known = (
-            (request.scope["raw_path"], request.scope["query_string"]),
-            request.headers.get("if-none-match", ""),
+        condition = Condition(
+            (request.scope["raw_path"], request.scope["query_string"]), caller, request.headers.get("if-none-match", "")
         )
-        outcome = await self._made(caller, arguments, key, Condition(url, caller, known))
-        headers = NO_STORE
-        if outcome.etag is not None:
-            headers = REVALIDATED | {"etag": outcome.etag, "vary": request.scope["state"].get("vary", "*")}
+        outcome = await self._made(caller, arguments, key, condition)
+        vary = request.scope["state"].get("vary", "*")
+        headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag, "vary": vary}
         if outcome.is_unchanged:
             return Response(status_code=304, headers=headers)
         written = self._answers.write(outcome.result, more=outcome.next, with_content=caller.may("read"))

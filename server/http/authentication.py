@@ -31,14 +31,14 @@ from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.domain import tokens
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError
+from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
 from mnemolog.domain.events import TokenCreated
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import ROOT, Boundary, Scopes, covered, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, id_of, new_token
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.regular_files import read_file
-from mnemolog.server.http.connections import PEER, RUNNING
+from mnemolog.server.http.connections import MINUTE_S, PEER, RUNNING
 from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
 from mnemolog.server.http.routes import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.store import MemoryStore
@@ -58,7 +58,6 @@ PARTS_MAX: Final = 1_000
 """Parts of the store that are kept, one for each set of scopes."""
 ADDRESSES_MAX: Final = 10_000
 """Addresses whose invalid tokens are counted."""
-MINUTE_S: Final = 60.0
 BEARER: Final = b"bearer "
 CHALLENGE: Final = b'Bearer realm="mnemolog"'
 VARY: Final = ("accept", "authorization", "cookie", "origin", SCOPE_HEADER)
@@ -66,10 +65,6 @@ VARY: Final = ("accept", "authorization", "cookie", "origin", SCOPE_HEADER)
 SAFE: Final = frozenset(("GET", "HEAD"))
 
 Known = tuple[TokensState, datetime]
-
-
-async def _always() -> bool:
-    return True
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +82,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The store as this caller may see it."""
     token: str = ""
     """The id of the token; empty for a request without one."""
-    keeps_access: Callable[[], Awaitable[bool]] = _always
+    keeps_access: Callable[[], Awaitable[bool]] = lambda: asyncio.sleep(0, True)
     """Returns whether the same request would still have all the rights it had when it came. A stream asks before each
     part. Raises `MnemologError` while that is unknown.
     """
@@ -315,13 +310,13 @@ class Authentication:
         headers = dict(scope["headers"])
         try:
             if (caller := await self._caller(scope, headers)) is None:
-                is_wrong = self._token_in(scope, headers) is not None
-                await self._let_in_or_refuse(scope, headers, receive, send, is_wrong=is_wrong)
+                await self._let_in_or_refuse(
+                    scope, headers, receive, send, is_wrong=self._token_in(scope, headers) is not None
+                )
                 return
             if caller.scopes:
                 send = self._delaying(send, began)
-            again = partial(self._keeps_access, scope, headers, caller)
-            caller = msgspec.structs.replace(caller, keeps_access=again)
+            caller = msgspec.structs.replace(caller, keeps_access=partial(self._keeps_access, scope, headers, caller))
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
         except RequestRefused as error:
@@ -346,7 +341,7 @@ class Authentication:
         """Return whether a request would have all rights that it had before. Raises `MnemologError` if unknown."""
         try:
             now = await self._caller(scope, headers)
-        except RequestRefused:
+        except (RequestRefused, StoreClosed):
             return False
         return (
             now is not None

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Send
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
+from mnemolog.server.http.authentication import SAFE
 from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.monitoring import Metrics
@@ -28,7 +29,6 @@ SMALL_BODY_MAX: Final = 1 << 20
 BYTES: Final = "bytes (see --body-max)"
 ONCE: Final = frozenset((b"authorization", b"content-length", b"host", b"mnemolog-scope", b"transfer-encoding"))
 """Headers of which a proxy might read another one than the server does, if there are two."""
-SAFE: Final = frozenset(("GET", "HEAD"))
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 SECURITY: Final[Mapping[bytes, bytes]] = {
     b"x-content-type-options": b"nosniff",

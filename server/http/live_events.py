@@ -103,8 +103,6 @@ async def _permitted(parts: Parts, caller: Caller) -> AsyncIterator[bytes]:
                 if not await caller.keeps_access():
                     return
                 break
-            except StoreClosed:
-                return
             except MnemologError:  # Such as a database that does not answer.
                 await asyncio.sleep(RETRY_S)
         yield make()
@@ -183,11 +181,6 @@ class Followers:
         self._news = asyncio.Event()
         self._starting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many callers follow the log."""
-        return len(self.following)
 
     def stop(self) -> None:
         """End all streams, also those that are about to begin: the server stops."""
