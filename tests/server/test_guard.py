@@ -90,6 +90,38 @@ def test_a_body_without_a_token_is_limited_to_16_kib(guarded):
         assert ask(guarded[0], "/login", "POST", content=b"x" * size).status_code == status
 
 
+def test_a_header_that_a_proxy_might_read_differently_is_refused(guarded):
+    """Who asks, within which scope, and where the body ends: said once, and in one way."""
+    url, _, tokens = guarded
+    bearer = f"Authorization: Bearer {tokens['ann'].secret}\r\n"
+    scopes, lengths = (
+        "Mnemolog-Scope: a\r\nMnemolog-Scope: b\r\n",
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    )
+    for method, more, is_refused in (
+        ("GET", bearer, False),
+        ("GET", bearer + bearer, True),
+        ("GET", bearer + scopes, True),
+        ("POST", bearer + lengths, True),
+        ("POST", lengths, True),
+    ):
+        sent = f"{method} /v1/head HTTP/1.1\r\nHost: localhost\r\n{more}\r\n0\r\n\r\n"
+        answer = raw(url, sent.encode())
+        assert answer.startswith(b"HTTP/1.1 400 " if is_refused else b"HTTP/1.1 200 "), more
+        assert (b"content-type: application/problem+json\r\n" in answer) is is_refused
+
+
+def test_a_body_that_no_operation_may_have_is_limited_to_a_mebibyte(guarded):
+    """Such as a form of the console, whatever `--body-max` allows for turns."""
+    headers = {
+        "authorization": f"Bearer {guarded[2]['ann'].secret}",
+        "content-type": "application/x-www-form-urlencoded",
+    }
+    for size, is_refused in ((1 << 20, False), ((1 << 20) + 1, True)):
+        answer = ask(guarded[0], "/theme", "POST", content=b"x" * size, headers=headers)
+        assert (answer.status_code == 413) is is_refused
+
+
 OTHER, APP = "https://evil.example.org", "https://app.example.org"
 LINK = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 FROM_PAGES = (
