@@ -15,11 +15,11 @@ from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
-from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http import authentication
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import AWAY_S, REFUSED_S, VERBS, Authentication, Callers, Users
 from mnemolog.server.http.connections import PEER
+from mnemolog.server.http.routes import ROUTES
 from tests.server.api.conftest import HOST, Requests, Time
 from tests.support import wait_until
 
@@ -128,7 +128,7 @@ def test_a_person_may_do_what_the_file_of_users_says_and_no_more(serve, store, t
     file.write_text(f'[ann]\nverbs = ["{verb}"]\n')
     server, head = serve(Users("X-User", file, ["127.0.0.1"])), store.head()
     allowed = []
-    for operation in OPERATIONS:
+    for operation in ROUTES:
         path = operation.path.replace("{", "").replace("}", "")
         if operation.verb == verb:
             allowed.append((operation.http, path))

@@ -12,10 +12,10 @@ from starlette.middleware import Middleware
 from mnemolog import server as package
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VARY, Authentication, Callers, Users
 from mnemolog.server.http.connections import PEER
+from mnemolog.server.http.routes import ROUTES
 from tests.server.api.conftest import Requests, Time
 from tests.server.api.examples import EXAMPLES
 
@@ -60,7 +60,7 @@ def test_no_caller_is_answered_with_what_a_cache_keeps_for_another_one(ask, stor
         [{"x-user": name} for name in ("ann", "ben", "cem")],
         [{}, {"mnemolog-scope": "acme"}, {"mnemolog-scope": "globex"}],
     )
-    for operation, headers in product((item for item in OPERATIONS if item.of_log_alone), sent_apart):
+    for operation, headers in product((item for item in ROUTES if item.of_log_alone), sent_apart):
         example, tags = EXAMPLES[operation.name], list[str]()
         for sent in headers:
             conditions = {}, {"if-none-match": ", ".join(tags)}, {"if-none-match": "*"}
