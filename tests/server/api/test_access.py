@@ -17,7 +17,15 @@ from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import authentication
 from mnemolog.server.http.api import make_app
-from mnemolog.server.http.authentication import AWAY_S, REFUSED_S, VERBS, Authentication, Callers, Users
+from mnemolog.server.http.authentication import (
+    AWAY_S,
+    REFUSED_S,
+    VERBS,
+    Authentication,
+    Callers,
+    RequestBuckets,
+    Users,
+)
 from mnemolog.server.http.connections import PEER
 from mnemolog.server.http.routes import ROUTES
 from tests.server.api.conftest import HOST, Requests, Time
@@ -184,6 +192,19 @@ def test_many_invalid_tokens_from_one_address_are_answered_with_429(serve, store
     assert server("GET", "/head", headers=alice).status_code == 200
 
 
+def test_what_an_address_may_try_comes_back_within_a_minute(monkeypatch):
+    """One try after the time that the answer names, and never more than those of a minute."""
+    moment = 1_000.0
+    monkeypatch.setattr(authentication, "monotonic", lambda: moment)
+    tries = RequestBuckets(5)
+    assert [tries.wait_s("a") for _ in range(7)] == [0] * 5 + [12] * 2
+    assert tries.wait_s("b") == 0
+    moment += 12
+    assert [tries.wait_s("a") for _ in range(2)] == [0, 12]
+    moment += 3_600
+    assert [tries.wait_s("a") for _ in range(6)] == [0] * 5 + [12]
+
+
 def test_a_page_without_a_token_leads_to_the_login(serve, store):
     """With the page to return to. A program is told 401."""
     server = serve(login="/login", public=("/login", "/static/"))
@@ -197,6 +218,8 @@ def test_a_page_without_a_token_leads_to_the_login(serve, store):
     assert get("/v1/head").status_code == 401
     assert get("/login").text == "nobody"
     assert get("/static/a.css", "text/css").text == "nobody"
+    invalid = {"authorization": "Bearer mnemolog_0_0"}
+    assert server("GET", f"{HOST}/static/a.css", headers=invalid).status_code == 401, "who sends a token is told"
 
 
 def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, store, token):
