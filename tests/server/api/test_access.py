@@ -214,6 +214,8 @@ def test_a_page_without_a_token_leads_to_the_login(serve, store):
 
     page = get("/?at=5")
     assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2F%3Fat%3D5")
+    posted = server("POST", f"{HOST}/?at=5", headers={"accept": "text/html"})
+    assert posted.headers["location"] == "/login?next=%2F", "after the login the browser would only read there"
     assert get("/", "application/json").status_code == 401
     assert get("/v1/head").status_code == 401
     assert get("/login").text == "nobody"
@@ -341,6 +343,10 @@ def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store
     assert server("GET", "/sessions/none/turns", headers=root).status_code == 404
     assert server("GET", "/head").status_code == 401
     assert time.slept == []
+    for sent, status in (({"scope": BOB}, 403), ({"scope": 1}, 400), ({"session": "his"}, 404)):
+        assert server("POST", "/find", json={"text": "x"} | sent, headers=alice).status_code == status
+        assert time.slept.pop() == pytest.approx(REFUSED_S)
+        assert not time.slept
     run = store.parts.log.first_event
     for took in (0.0, 0.001, 0.049, 0.051, 0.3):
 
