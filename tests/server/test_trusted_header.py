@@ -57,6 +57,9 @@ def test_a_person_whom_the_proxy_names_may_do_what_the_file_says(folder, users):
         assert ask(url, "/v1/head").status_code == 401
         twice = httpx2.get(f"{url}/v1/head", headers=[("x-forwarded-user", "eve"), ("x-forwarded-user", "ben")])
         assert twice.json()["title"] == "HeaderNotTrusted"
+        with httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.2")) as elsewhere:
+            refused = elsewhere.get(f"{url}/v1/head", headers={"x-forwarded-user": "ben"}, timeout=WAIT_S)
+            assert refused.json()["title"] == "HeaderNotTrusted"
         assert "Traceback" not in process.errors()
     with MemoryStore.open(folder, model=None) as store:
         assert next(iter(store.audit.timeline(session="acme/ann/trip"))).actor == "ann@example.org"
