@@ -18,6 +18,7 @@ from mnemolog.adapters.support.rewind_to_transcript import rewind_to_transcript
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.threads import Blob, unpack
 from tests.e2e.transcripts.written import Claude
+from tests.secret_forms import forms, texts
 from tests.support import read_all
 from tests.through_http import Served
 
@@ -164,6 +165,21 @@ def test_a_secret_in_a_name_is_refused_and_what_has_one_can_be_deleted(folder):
         trip.record("user", SAID)
         trip.end()
         assert store.forget(session=SECRET).complete
+
+
+def test_what_records_and_what_scans_find_the_same(folder):
+    """In each text of `tests/unit/secrets`: what a store replaces is found in a log that replaces nothing."""
+    said = [form.text for form in (*forms("replaced"), *forms("not_found"))] + texts("untouched")
+    said = [text for text in said if "[REDACTED:" not in text]  # A mark is counted, whoever wrote it.
+    with MemoryStore.open(folder, model=None) as store:
+        recorded = store.session("plain").record_many([{"role": "user", "content": text} for text in said])
+        found = {turn.position: {} for turn in recorded}
+        for secret in store.audit.scan_secrets():
+            kinds = found[secret.position]
+            kinds[secret.kind] = kinds.get(secret.kind, 0) + 1
+        store.admin.set_redaction(True)
+        replaced = store.session("redacted").record_many([{"role": "user", "content": text} for text in said])
+        assert [turn.redacted for turn in replaced] == list(found.values())
 
 
 def test_the_setting_is_chosen_once_and_not_turned_off_by_an_option(folder):

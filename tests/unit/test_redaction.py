@@ -70,6 +70,8 @@ AROUND = [
     *(("aws-secret-key", f'{name} = "{{}}"', letters(40)) for name in ("aws_secret_access_key", "SecretAccessKey")),
     ("slack", "https://hooks.slack.com/services/{}", f"T{letters(8, 'A1')}/B{letters(8, 'A1')}/{letters(24)}"),
     ("telegram", "987654321:AA{}", letters(33)),
+    ("azure", "AccountKey={};EndpointSuffix=core.windows.net", letters(86) + "=="),
+    *(("password", f"DB_PASSWORD={quote}{{}}{quote}", "h0rse!Staple") for quote in ("", "'")),
     *(("url-password", f"{url}:{{}}@db.example.com/x", "p@ss:word") for url in ("postgres://ada", "redis://")),
     *(("authorization", f"{name} {{}}", letters(24)) for name in ("-H 'authorization: Basic", "bearer")),
 ]
@@ -82,6 +84,7 @@ FREE = [
     *("The bearer of this letter is a friend.", "Authorization: Bearer <token>", "Authorization: required"),
     *("class A { private: int x; };", "<private> is a tag", "</private>", "hf_transfer", "SK-123", "SG.x.y"),
     *("-----BEGIN CERTIFICATE-----\n" + letters(64), "-----BEGIN PRIVATE KEY----- comes first", "12:AA" + letters(33)),
+    *("AccountKey=<key>", "password: str", "PASSWORD=$PASSWORD", "ghp_" + "x" * 36, "password=[REDACTED:password]"),
     *("[REDACTED:github]", "postgres://ada:[REDACTED:url-password]@db", "AGE-SECRET-KEY-1 and more", "mnemolog_x"),
 ]
 """Texts that hold no secret."""
@@ -133,6 +136,17 @@ def test_of_ten_thousand_hashes_and_identifiers_none_is_touched():
         *("-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY----- " + letters(40), "xoxb-", "sk-", "npm_"),
         *("eyJ-", "eyJabc", "eyJ" + "a." * 9, "://a:", "://a:b@", "<private>", "<private>a</private>", "access_key="),
         *("Bearer ", "bearer " + "." * 190, "Authorization: Basic ", "uthorization" + " " * 8, "12345678:AA"),
+        *(
+            "password=",
+            'password: "aB3',
+            "Pwd={a",
+            "PASSWORD" + "\\" * 15,
+            "PASSWORD" + "=20" * 8,
+            "pwd \x1b[1m",
+            "AccountKey=",
+        ),
+        *(":\\/\\/a:", ":=2F=2F", "%3A%2F%2Fa%3Ab%", "access_key\\u0022", "AKIA", "=20AKIA", "\x1b[1mAKIA", "GOCSPX-"),
+        *("-----BEGIN PRIVATE KEY-----\n> a", "-----BEGIN PRIVATE KEY-----" + "a: b\n" * 9, "uthorization: [Basic aB"),
         *(" ", "a", "é"),
     ],
 )
@@ -227,7 +241,7 @@ def test_in_bytes_of_a_serialiser_a_secret_is_replaced_by_as_many_bytes(length):
 
 
 def test_keys_of_objects_are_replaced_and_none_is_lost():
-    """Two keys that become the same stay two. A key may tell what its value is."""
+    """Two keys that become the same stay two. A key may tell what its value is, and so may a `name` beside it."""
     value = {GITHUB: 1, GITHUB.replace("a", "b"): 2, "Authorization": "Basic " + letters(12), "[REDACTED:github]": 3}
     assert Redaction().value(value) == {
         "[REDACTED:github]": 1,
@@ -235,6 +249,8 @@ def test_keys_of_objects_are_replaced_and_none_is_lost():
         "Authorization": "Basic [REDACTED:authorization]",
         "[REDACTED:github]''": 3,
     }
+    variables = [{"name": "DB_PASSWORD", "value": "h0rse!Staple"}, {"name": "DB_NAME", "value": "h0rse!Staple"}]
+    assert [item["value"] for item in Redaction().value(variables)] == ["[REDACTED:password]", "h0rse!Staple"]
 
 
 def test_a_function_replaces_more_and_what_it_marks_is_counted():
