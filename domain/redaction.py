@@ -13,14 +13,23 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from mnemolog.domain import events
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
-from mnemolog.domain.items import ItemPut
+from mnemolog.domain.items import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.stream_fold import Past
-from mnemolog.domain.threads import Blob, pack, unpack
+from mnemolog.domain.threads import (
+    Blob,
+    ThreadCheckpointed,
+    ThreadCopied,
+    ThreadPruned,
+    ThreadWritten,
+    pack,
+    unpack,
+)
 
 E = TypeVar("E", bound=Event)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -224,25 +233,73 @@ def secrets_in(text: str) -> list[Found]:
     return sorted(found, key=lambda item: (item.begin, -item.end), reverse=True)[::-1]  # The last of equal ones first.
 
 
-CONTENT: Final = {
-    *("title", "reason", "text", "speaker", "tool_calls", "metadata", "value", "values", "description", "status"),
-    *("name", "query", "topic_searched", "speakers", "weights", "recall", "of", "by"),
+CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
+    events.SessionStarted: ("title", "reason"),
+    events.TurnRecorded: ("text", "speaker", "tool_calls", "metadata"),
+    events.SessionEnded: ("reason",),
+    events.SessionResumed: ("reason",),
+    events.ValueSet: ("value",),
+    events.TaskChanged: ("description", "status"),
+    events.NoteAdded: ("text",),
+    events.CheckpointCreated: ("name", "description"),
+    events.FactAsserted: ("value",),
+    events.FactRetracted: ("reason",),
+    events.SourceDistrusted: ("reason",),
+    events.SourceTrusted: ("reason",),
+    events.SessionSwitched: ("reason",),
+    events.RecallServed: (
+        *("query", "topic_searched", "scope", "scopes", "session", "beside", "speakers", "metadata", "weights", "by"),
+    ),
+    events.ContextServed: ("recall", "of", "sessions", "values"),
+    events.RecallJudged: ("by",),
+    events.ForgetRequested: ("reason",),
+    ItemPut: ("value",),
+    ThreadPruned: ("reason",),
 }
-"""Fields of events that are content: secrets there are replaced. Blobs of threads are redacted before packing."""
-ASKED: Final = {"scope", "scopes", "session", "sessions", "beside"}
-"""Fields of receipts that say what was asked: content, too."""
-NAMES: Final[dict[type[Event], tuple[str, ...]]] = {
-    events.SessionStarted: ("agent", "scope"),
-    events.ValueSet: ("key",),
-    events.FactAsserted: ("key", "maker"),
-    ItemPut: ("key",),
+"""The fields that are content: secrets there are replaced. What a receipt says was asked is content, too.
+
+Bytes of threads are redacted before they are packed.
+"""
+REFERS: Final[dict[type[Event], tuple[str, ...]]] = {
+    events.SessionStarted: ("parent",),
+    events.ValueDeleted: ("key",),
+    events.FactAsserted: ("session",),
+    events.SessionSwitched: ("from_", "to"),
+    events.ForgetRequested: ("targets",),
+    ItemTouched: ("key",),
+    ItemDeleted: ("key",),
+    ThreadCheckpointed: ("parent", "kept"),
+    ThreadWritten: ("checkpoint",),
+    ThreadPruned: ("hidden",),
+    ThreadCopied: ("source",),
 }
-"""The fields that give something a name: an event with a secret there is refused, for content is found by its name."""
-_RECEIPTS: Final = (events.RecallServed, events.ContextServed)
-_REPLACED: Final = {
-    kind: [name for name in kind.__struct_fields__ if name in CONTENT or (kind in _RECEIPTS and name in ASKED)]
-    for kind in events.EVENT_TYPES.values()
-}
+"""The fields that name what an earlier event has introduced. What exists can be used, deleted and forgotten."""
+
+
+@cache
+def names_of(kind: type[Event]) -> tuple[str, ...]:
+    """Return the fields of an event with names: all that may hold text, by their types, but `CONTENT` and `REFERS`.
+
+    An event with a secret there is refused, for content is found by its name.
+    """
+    return tuple(
+        item.name
+        for item in inspect.type_info(kind).fields  # type: ignore[attr-defined]
+        if item.name not in ("redacted", *CONTENT.get(kind, ()), *REFERS.get(kind, ()))
+        and re.search(r"\b(?:Str|Any)Type\(", repr(item.type))
+    )
+
+
+def _texts_in(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value] if value else []
+        case dict():
+            value = [*value, *value.values()]
+        case msgspec.Struct():
+            value = msgspec.structs.astuple(value)
+    parts = [part for part in value if type(part) is not int] if isinstance(value, list | tuple) else []
+    return [text for part in parts for text in _texts_in(part)]
 
 
 class Redaction:
@@ -260,13 +317,18 @@ class Redaction:
         """Return an event without secrets, with their number by kind. Raises `InvalidInput` for one in a name."""
         if not self.on:
             return event
-        for name in ("actor", *NAMES.get(type(event), ())):
-            require_none(name, getattr(event, name))
-        changed = self.fields(event, *_REPLACED.get(type(event), ()))
+        changed = self._without(event)
         if isinstance(event, events.TurnRecorded) and isinstance(changed, events.TurnRecorded) and event.original:
             changed = msgspec.structs.replace(changed, original=self._original(event, event.original, changed.text))
         counts = self.counts or event.redacted  # A thread was counted as it was packed.
         return msgspec.structs.replace(changed, redacted=counts) if counts else changed
+
+    def _without(self, event: E) -> E:
+        names = [(name, text) for name in names_of(type(event)) for text in _texts_in(getattr(event, name))]
+        if names and secrets_in("\n".join(text for _, text in names)):
+            for name, text in names:
+                require_none(name, text)
+        return self.fields(event, *CONTENT.get(type(event), ()))
 
     def fields(self, struct: S, *names: str) -> S:
         """Return a struct without secrets in these fields; the same object if they hold none."""
@@ -291,7 +353,7 @@ class Redaction:
                     changed[named] = self.text(item, of=str(of)) if isinstance(item, str) else self.value(item)
                 return value if changed == value else changed
             case Event():
-                return self.fields(value, *_REPLACED[type(value)])
+                return self._without(value)
             case _:
                 return value
 

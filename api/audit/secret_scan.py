@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position
@@ -54,7 +56,7 @@ def scan_secrets(
 def _fields_of(recorded: RecordedEvent, contents: Contents) -> Iterator[tuple[str, Any]]:
     """Yield the fields of an event, what is packed in it as bytes. What depends on forgotten content is left out."""
     event = recorded.event
-    yield from ((name, getattr(event, name)) for name in event.__struct_fields__)
+    yield from ((name, to_builtins(getattr(event, name), builtin_types=[bytes])) for name in event.__struct_fields__)
     yield from (("stream", recorded.stream), ("key", recorded.key))
     try:
         match event:

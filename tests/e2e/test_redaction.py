@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from functools import partial
 
 import msgspec
 import pytest
@@ -59,6 +60,7 @@ def write_everything(store, folder):
     trip.checkpoint(f"before {SECRET}", description=SAID)
     fact = trip.assert_fact("tokens/github", {"value": SECRET})
     store.retract_fact(fact, reason=SAID)
+    store.trust_again(store.distrust(maker="gossip", reason=SAID).position, reason=SAID)
     receipt = store.recall(SAID, speakers=[SECRET], scope=SECRET, metadata={"where": SECRET}, receipt=True).receipt
     trip.context(SAID, 200, receipt=True)
     store.audit.judge(receipt, nothing=True, by=SECRET)
@@ -105,6 +107,8 @@ def test_without_it_everything_is_recorded_as_it_is(folder, tmp_path):
     """Then a scan finds each event that holds a secret, shows none, and ends in the command that forgets them."""
     with MemoryStore.open(folder, model=None, receipts=True) as store:
         write_everything(store, tmp_path)
+        with closing(Threads(store)) as threads:
+            threads.write("t", "", "1", "task", "", [(0, SECRET, Typed("json", b"1"))])
         found, expected = store.audit.scan_secrets(), holds_secret(store)
         assert {secret.position for secret in found} >= set(expected)
         assert len(expected) > 20
@@ -156,6 +160,9 @@ def test_a_secret_in_a_name_is_refused_and_what_has_one_can_be_deleted(folder):
             lambda: trip.set(f"{SECRET}2", 1),
             lambda: trip.assert_fact(SECRET, 1),
             lambda: trip.record("user", "hi", key=SECRET),
+            *(partial(store.distrust, **{by: SECRET}, reason="leaked") for by in ("actor", "maker", "session")),
+            lambda: store.admin.create_token(SECRET, verbs=["read"]),
+            lambda: store.admin.create_token("ops", verbs=["read"], scopes=[f"acme/{SECRET}"]),
         ):
             with pytest.raises(InvalidInput, match=r"holds a secret \(github\)") as refused:
                 write()
