@@ -20,7 +20,7 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import DISTRUST_STREAM
 from mnemolog.domain.language import parse_language
-from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.limits import WAIT_S_MAX, MemoryLimits, checked_number
 from mnemolog.domain.options import with_defaults
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
@@ -257,7 +257,7 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
         clock=clock,
         create=chosen["create"],
         synchronous=chosen["synchronous"],
-        busy_timeout_s=chosen["busy_timeout_s"],
+        busy_timeout_s=checked_number("busy_timeout_s", chosen["busy_timeout_s"], most=WAIT_S_MAX),
         encrypt=chosen["encrypt"],
         read_only=chosen["read_only"],
         address=address,

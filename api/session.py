@@ -9,6 +9,7 @@ from mnemolog.application.facts import FactHow
 from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.domain.events import SessionStarted
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -276,7 +277,7 @@ class Session(OfOneProcess, WorkingMemory):
         result without its call is left out, as is a call without its result, but for calls of the last turn: providers
         refuse them. Names of speakers are not in it.
         """
-        return messages_of(self.turns(last=limit))
+        return messages_of(self.turns(last=checked_whole("limit", limit, least=1)))
 
     def rewind(self, *, turns: int | None = None, to: When | None = None, dry_run: bool = False) -> int:
         """Hide the last `turns` turns that the session sees, or all recorded after `to`, a position or a time.

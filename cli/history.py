@@ -20,7 +20,7 @@ from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.limits import checked_whole
 from mnemolog.projections.history.event_descriptions import describe, signed
 from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
@@ -31,7 +31,7 @@ LINES_PER_WRITE: Final = 500
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 
-From = Annotated[int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position.")]
+From = Annotated[int, typer.Option("--from", metavar="N", help="The first position.")]
 To = Annotated[
     Any,
     typer.Option(
@@ -51,7 +51,7 @@ STANDARD_OUTPUT: Final = Path("-")
 @app.command("replay", cls=StoreCommand)
 def replay(
     store: Store,
-    first: From = 1,
+    after: From = 1,
     upto: To = None,
     session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
     since: Annotated[
@@ -74,7 +74,7 @@ def replay(
     Example: mnemolog replay memory/ --until "2026-03-16 14:00" --session trip
     """
     said = by == "said"
-    if as_json and (as_lines or first > 1 or since or by != "recorded"):
+    if as_json and (as_lines or after != 1 or since or by != "recorded"):
         raise typer.BadParameter("use --json without --jsonl, --from, --since and --by: it prints only the final state")
     if upto is not None and until is not None and not said:
         raise typer.BadParameter("give --to or --until, not both: each says where the replay ends")
@@ -83,7 +83,12 @@ def replay(
         chosen = None if session is None else session_called(opened, session).id
         if not as_json:
             moments = opened.audit.timeline(
-                after=first - 1, upto=last, session=chosen, since=since, until=until if said else None, by=by
+                after=checked_whole("after", after, least=1) - 1,
+                upto=last,
+                session=chosen,
+                since=since,
+                until=until if said else None,
+                by=by,
             )
             if as_lines:
                 _print_lines(moments)
@@ -104,7 +109,7 @@ def diff(
     after: Annotated[
         Any, typer.Argument(metavar="[B]", parser=position_or_time, help="The later one; the head by default.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="How many recorded turns to list.")] = 1_000,
+    turns_max: Annotated[int, typer.Option("--limit", metavar="N", help="How many recorded turns to list.")] = 1_000,
     full: Full = False,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +118,7 @@ def diff(
     Example: mnemolog diff memory/ yesterday now
     """
     with open_store(store, create=False) as opened, bar("comparing") as progress:
-        answer = opened.audit.diff(before, after, turns_max=limit, progress=progress)
+        answer = opened.audit.diff(before, after, turns_max=turns_max, progress=progress)
     output.answer(answer, partial(_show_diff, full=full), as_json=as_json)
 
 
@@ -121,7 +126,7 @@ def diff(
 def export(
     store: Store,
     file: Target = STANDARD_OUTPUT,
-    first: From = 1,
+    after: From = 1,
     upto: To = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
@@ -134,7 +139,9 @@ def export(
         raise Refused(f"{file} exists", hint="choose another name, or add --replace")
     with open_store(store, create=False) as opened, bar("exporting") as progress:
         target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
-        answer = opened.audit.export(target, after=first - 1, upto=upto, replace=replace, progress=progress)
+        answer = opened.audit.export(
+            target, after=checked_whole("after", after, least=1) - 1, upto=upto, replace=replace, progress=progress
+        )
     if file == STANDARD_OUTPUT:
         return
     output.answer(answer, lambda answer: _show_export(answer, file), as_json=as_json)

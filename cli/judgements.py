@@ -29,13 +29,11 @@ def judge(
     ],
     good: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="RANK", min=1, help="A hit that answers the question, by its number in the answer, from 1."
-        ),
+        typer.Option(metavar="RANK", help="A hit that answers the question, by its number in the answer, from 1."),
     ] = None,
     bad: Annotated[
         list[int] | None,
-        typer.Option(metavar="RANK", min=1, help="A hit that does not answer it, by its number in the answer."),
+        typer.Option(metavar="RANK", help="A hit that does not answer it, by its number in the answer."),
     ] = None,
     good_turn: Annotated[
         list[int] | None,
@@ -70,7 +68,7 @@ def _ranked(served: RecallServed | ContextServed, option: str, ranks: Sequence[i
             raise errors.InvalidInput(
                 option, "the turns of a context have no numbers: name one by --good-turn POSITION"
             )
-        if rank > len(served.hits):
+        if not 1 <= rank <= len(served.hits):
             raise errors.InvalidInput(option, f"there is no hit {rank}: the answer has {len(served.hits)}")
         yield served.hits[rank - 1]
 

@@ -43,7 +43,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, named, one_line, visible_lines
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.options import Option, options_of, takes_options
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
@@ -75,7 +75,7 @@ InSession = Annotated[
 ]
 ContextTurns = Annotated[
     int,
-    typer.Option("--context-turns", metavar="N", min=0, max=CONTEXT_TURNS_MAX, help="Show N turns around each hit."),
+    typer.Option("--context-turns", metavar="N", help="Show N turns around each hit."),
 ]
 Superseded = Annotated[str, typer.Option(metavar="mark|drop", help="Mark or drop evidence of facts that do not hold.")]
 After = Annotated[
@@ -113,7 +113,7 @@ class QuestionFlags(FilterFlags):
         Option(default=False),
     ]
     min_relevance: Annotated[
-        float | None, typer.Option(metavar="X", min=0, max=1, help="Only turns of at least this relevance; 0 for all.")
+        float | None, typer.Option(metavar="X", help="Only turns of at least this relevance; 0 for all.")
     ]
     order: Annotated[
         str | None, typer.Option(metavar="relevance|time", help="time: in which order the user said things.")
@@ -219,7 +219,7 @@ def find(
     session: InSession = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
     after: AfterPosition = "0",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of turns.")] = 100,
     full: Full = False,
     as_json: AsJson = False,
     **filters: Unpack[FilterFlags],
@@ -236,7 +236,7 @@ def find(
             session=None if session is None else session_called(opened, session).id,
             hidden=hidden,
             after=after,
-            limit=limit + 1,
+            limit=checked_whole("limit", limit, least=1) + 1,  # To know whether there are more.
             **filters_of(filters),
         )
     page, more = found[:limit], len(found) > limit
@@ -253,7 +253,7 @@ def audit(
     after: Annotated[
         Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")
     ] = "0",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")] = LIMIT,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of receipts.")] = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
@@ -402,9 +402,7 @@ _WHY_LEFT_OUT: Final = {
 def context(
     store: Store,
     query: Query,
-    tokens: Annotated[
-        int, typer.Option("--tokens", "-t", metavar="N", min=0, max=INTEGER_MAX, help="Maximum size, in tokens.")
-    ] = TOKENS,
+    tokens: Annotated[int, typer.Option("--tokens", "-t", metavar="N", help="Maximum size, in tokens.")] = TOKENS,
     session: Annotated[str | None, typer.Option(help="Only in this session. Adds its task, values and notes.")] = None,
     cover: Annotated[
         bool | None,

@@ -18,7 +18,7 @@ PACKAGES = ("starlette", "uvicorn", "jinja2", "prometheus_client")
 """Of the extra `server`."""
 
 Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port; 0 for any free one.")]
+Port = Annotated[int, typer.Option("--port", help="Port; 0 for any free one.")]
 AllowHost = Annotated[list[str] | None, typer.Option("--allow-host", help="Another name of this server, on any port.")]
 AllowOrigin = Annotated[list[str] | None, typer.Option("--allow-origin", help="An allowed origin of other web pages.")]
 Served = Annotated[
@@ -62,7 +62,7 @@ NoKeys = Annotated[
 AuditReads = Annotated[
     Path | None, typer.Option("--audit-reads", metavar="FILE", help="Append a line for each read: who, what, where.")
 ]
-BodyMax = Annotated[int, typer.Option("--body-max", metavar="BYTES", min=1024, help="Largest request body.")]
+BodyMax = Annotated[int, typer.Option("--body-max", metavar="BYTES", help="Largest request body.")]
 
 
 @app.command("serve", cls=StoreCommand)

@@ -23,7 +23,6 @@ from mnemolog.cli.output import answer, console, print_list
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.read_models import SessionSummary
@@ -103,7 +102,7 @@ def _said(item: SessionSummary) -> str:
     return " to ".join(dict.fromkeys((dated(item.said_from), dated(item.said_until))))
 
 
-Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by this many visible turns.")]
+Turns = Annotated[int | None, typer.Option(help="Rewind by this many visible turns.")]
 
 
 @app.command("switch", cls=StoreCommand)

@@ -17,7 +17,6 @@ from mnemolog.cli.output import answer, console
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, cut, dated, visible_json
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import Turn
@@ -52,9 +51,9 @@ def show(
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
     after: AfterPosition = "0",
     before: BeforePosition = None,
-    limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 1_000,
+    limit: Annotated[int, typer.Option(help="Maximum number of turns.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
-    last: Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Only the last turns, in order.")] = None,
+    last: Annotated[int | None, typer.Option(help="Only the last turns, in order.")] = None,
     full: Full = False,
     as_json: AsJson = False,
 ) -> None:

@@ -36,7 +36,7 @@ Exclude = Annotated[
 Once = Annotated[bool, typer.Option("--once", help="Record the present transcripts and exit.")]
 Poll = Annotated[
     float | None,
-    typer.Option("--poll", metavar="SECONDS", min=0.05, help="Poll at this interval, without the extra 'watch'."),
+    typer.Option("--poll", metavar="SECONDS", help="Poll at this interval, without the extra 'watch'."),
 ]
 
 
@@ -51,7 +51,7 @@ def watch(
     exclude: Exclude = None,
     format: Annotated[str | None, typer.Option(help="claude-code, codex or jsonl; else detected.")] = None,  # noqa: A002
     once: Once = False,
-    poll: Poll = None,
+    poll_s: Poll = None,
     as_json: AsJson = False,
 ) -> None:
     """Record transcripts of coding agents while they are written. Secrets in them are recorded too.
@@ -60,8 +60,8 @@ def watch(
     """
     from mnemolog.adapters.watch import Watcher, ready_to_follow
 
-    if not (once or poll):
-        ready_to_follow()
+    if not once:
+        ready_to_follow(poll_s)
     wanted = folders or _default_folders()
     with (
         open_store(store, background=False) as opened,
@@ -79,7 +79,7 @@ def watch(
             report = watcher.catch_up(progress=progress)
         _tell(report, as_json=as_json)
         if not once:
-            watcher.follow(lambda news: _tell(news, as_json=as_json), poll_s=poll)
+            watcher.follow(lambda news: _tell(news, as_json=as_json), poll_s=poll_s)
 
 
 def _default_folders() -> list[Path]:

@@ -11,7 +11,14 @@ import msgspec
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.event import Event, Moment
-from mnemolog.domain.limits import ITEM_BYTES_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, checked_json, checked_text
+from mnemolog.domain.limits import (
+    ITEM_BYTES_MAX,
+    KEY_BYTES_MAX,
+    LABEL_BYTES_MAX,
+    checked_json,
+    checked_number,
+    checked_text,
+)
 from mnemolog.domain.position import Micros
 
 
@@ -54,7 +61,7 @@ ITEM_EVENTS: tuple[type[Event], ...] = (ItemPut, ItemTouched, ItemDeleted)
 _STREAM_PREFIX: Final = "items/"
 SEPARATOR: Final = "."
 """Separates the labels of a namespace, which therefore must not contain it."""
-TTL_S_MAX: Final = 100 * 366 * 86_400.0
+TTL_S_MAX: Final = 100 * 366 * 86_400
 _DEPTH_MAX: Final = 32
 
 
@@ -85,8 +92,8 @@ def new_item(
     """Return the event that gives a key a value, checked. Raises `InvalidInput`, `LimitExceeded`."""
     if not isinstance(value, Mapping):
         raise InvalidInput("value", f"expected a mapping, got {type(value).__name__}")
-    if ttl_s is not None and not 0 <= ttl_s <= TTL_S_MAX:
-        raise InvalidInput("ttl", f"{ttl_s} seconds are not between 0 and a hundred years")
+    if ttl_s is not None:
+        checked_number("ttl", ttl_s, most=TTL_S_MAX)
     return ItemPut(
         key=checked_text("key", key, bytes_max=KEY_BYTES_MAX),
         value=dict(checked_json("value", dict(value), bytes_max=ITEM_BYTES_MAX)),

@@ -26,6 +26,8 @@ RECALL_FILTERS_MAX: Final = 100
 """Speakers, roles or keys of metadata that one recall may name."""
 CONTEXT_TURNS_MAX: Final = 20
 TURNS_PER_CALL_MAX: Final = 10_000
+WAIT_S_MAX: Final = 86_400
+"""The longest that a call may be told to wait, in seconds: a day."""
 VALUE_BYTES_MAX: Final = 256 << 10
 VALUE_KEY_BYTES_MAX: Final = 512
 TASK_BYTES_MAX: Final = 16 << 10
@@ -81,6 +83,19 @@ def checked_whole(field: str, value: int, *, least: int = 0, most: int = INTEGER
         wanted = f"a whole number from {least} {'on' if most == INTEGER_MAX else f'to {most:,}'}"
         raise InvalidInput(field, f"{wanted}, got {value!r}")
     return value
+
+
+def checked_number(field: str, value: float, *, least: float = 0, most: float) -> float:
+    """Return `value` as a float if it is a number from `least` to `most`. Raises `InvalidInput`."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:  # True of NaN too.
+        raise InvalidInput(field, f"a number from {least:,} to {most:,}, got {value!r}")
+    return abs(float(value))  # Minus zero is zero.
+
+
+def check_count(field: str, count: int, *, limit: int, unit: str) -> None:
+    """Raise `LimitExceeded` for more than `limit`."""
+    if count > limit:
+        raise LimitExceeded(field, limit=limit, actual=count, unit=unit)
 
 
 def checked_label(field: str, value: str, *, bytes_max: int = LABEL_BYTES_MAX) -> str:

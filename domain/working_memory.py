@@ -22,6 +22,7 @@ from mnemolog.domain.limits import (
     MemoryLimits,
     checked_json,
     checked_label,
+    checked_number,
     checked_room,
     checked_text,
     checked_whole,
@@ -239,23 +240,13 @@ def _checked_task(
         description=checked_text("description", description, bytes_max=TASK_BYTES_MAX),
         step=step,
         total=total,
-        percent=_checked_percent(percent),
+        percent=None if percent is None else checked_number("percent", percent, most=100),
         status=checked_label("status", status),
     )
 
 
 def _checked_count(field: str, value: int | None) -> int | None:
     return None if value is None else checked_whole(field, value)
-
-
-def _checked_percent(value: float | None) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidInput("percent", f"expected a number, got {type(value).__name__}")
-    if not 0 <= value <= 100:  # True of NaN as well.
-        raise InvalidInput("percent", "must be from 0 to 100")
-    return abs(float(value))  # Minus zero is zero.
 
 
 def add_note(

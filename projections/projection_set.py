@@ -9,6 +9,7 @@ from typing import Any
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContentErased, SessionStarted
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results, Stale
@@ -151,7 +152,8 @@ class ProjectionSet:
     ) -> Results[Turn]:
         """Return up to `limit` turns of the spans between two positions or times, both left out; or the `last` ones."""
         begin, end = page_bounds(after, before, self.log)
-        falls, limit = (newest_first, limit) if last is None else (True, last)
+        falls = newest_first or last is not None
+        limit = checked_whole("limit", limit, least=1) if last is None else checked_whole("last", last, least=1)
         with self.current_views().database.reading() as connection:
             found = queries.turns_in(connection, spans, after=begin, before=end, limit=limit, newest_first=falls)
         return Results(found if falls is newest_first else reversed(found))

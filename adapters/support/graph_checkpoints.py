@@ -16,7 +16,7 @@ from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event
 from mnemolog.domain.forgetting import FORGETTING_STREAM
-from mnemolog.domain.limits import CHECKPOINT_BYTES_MAX
+from mnemolog.domain.limits import CHECKPOINT_BYTES_MAX, check_count
 from mnemolog.domain.position import Position
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.threads import (
@@ -157,8 +157,7 @@ class Threads:
             if place < 0 or place not in known
         ]
         size = sum(len(write.blob.data) for write in fresh)
-        if size > CHECKPOINT_BYTES_MAX:
-            raise errors.LimitExceeded("writes", limit=CHECKPOINT_BYTES_MAX, actual=size, unit="bytes")
+        check_count("writes", size, limit=CHECKPOINT_BYTES_MAX, unit="bytes")
         if fresh:
             event = ThreadWritten(
                 checkpoint=checkpoint_id,
@@ -365,8 +364,7 @@ def _taken_in(
             continue
         kind, data = value()
         size += len(data)
-        if size > CHECKPOINT_BYTES_MAX:
-            raise errors.LimitExceeded("checkpoint", limit=CHECKPOINT_BYTES_MAX, actual=size, unit="bytes")
+        check_count("checkpoint", size, limit=CHECKPOINT_BYTES_MAX, unit="bytes")
         data, last = redaction.data(data), before.get(name)
         try:
             if last is not None and contents.value(last, name)[3:] == (kind, data):

@@ -11,7 +11,7 @@ from mnemolog.adapters.support.store_access import sessions_of, visible_of
 from mnemolog.application.session_service import checked_turn, retry_on_conflict
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import TURNS_PER_CALL_MAX
+from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
@@ -31,8 +31,7 @@ def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn])
     end, passing the same transcript again adds nothing; docs/sessions.md has the rule. Raises as `Session.record` does,
     and `LimitExceeded` beyond 10,000 messages.
     """
-    if len(messages) > TURNS_PER_CALL_MAX:
-        raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
+    check_count("messages", len(messages), limit=TURNS_PER_CALL_MAX, unit="messages")
     redaction = visible_of(session).log.redaction()
     given = [_message(place, message, session=session.id) for place, message in enumerate(messages)]
     wanted = [(redaction.event(turn), key) for turn, key in given]

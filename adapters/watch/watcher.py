@@ -12,6 +12,7 @@ from typing import Final
 from mnemolog.adapters.extras import require
 from mnemolog.adapters.importers.transcripts import Report, Transcripts
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.limits import WAIT_S_MAX, checked_number
 from mnemolog.domain.moments import Time, parse_time
 from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.projections.ports import Progress
@@ -19,6 +20,7 @@ from mnemolog.store import MemoryStore
 
 SCAN_S: Final = 5.0
 """How often all files are checked: notifications of changes are faster, but not guaranteed."""
+POLL_S_MIN: Final = 0.05
 _WAKE_MS: Final = 500
 _ENDINGS: Final = (".jsonl", ".jsonl.zst", ".jsonl.gz")
 
@@ -38,9 +40,15 @@ def default_folders(environment: Mapping[str, str], user: Path) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def ready_to_follow() -> None:
-    """Raise `ExtraMissing` if the extra for notifications of changes is not installed."""
-    require("watch", "watchfiles")
+def ready_to_follow(poll_s: float | None = None) -> None:
+    """Raise `ExtraMissing` if the extra for notifications of changes is not installed, unless files are polled.
+
+    Raises `InvalidInput` for an interval that is too short or too long.
+    """
+    if poll_s is None:
+        require("watch", "watchfiles")
+    else:
+        checked_number("poll_s", poll_s, least=POLL_S_MIN, most=WAIT_S_MAX)
 
 
 class Watcher:
@@ -96,8 +104,7 @@ class Watcher:
         With `poll_s`, files are checked every so many seconds. Without it, the system notifies of changes, which needs
         the extra `watch`: raises `ExtraMissing`.
         """
-        if poll_s is None:
-            ready_to_follow()
+        ready_to_follow(poll_s)
         for paths in self._polled(poll_s) if poll_s is not None else self._notified():
             if self.stop.is_set():
                 return

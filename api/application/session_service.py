@@ -14,7 +14,14 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, TURNS_PER_CALL_MAX, MemoryLimits, checked_text
+from mnemolog.domain.limits import (
+    INTEGER_MAX,
+    LABEL_BYTES_MAX,
+    TURNS_PER_CALL_MAX,
+    MemoryLimits,
+    check_count,
+    checked_text,
+)
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Micros, Version
@@ -171,8 +178,7 @@ class Sessions:
 
         With `reopen_ended`, ended sessions are resumed for their turns and ended again.
         """
-        if len(messages) > TURNS_PER_CALL_MAX:
-            raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
+        check_count("messages", len(messages), limit=TURNS_PER_CALL_MAX, unit="messages")
         works: list[tuple[str, Callable[[Transaction], commands.Recorded]]] = []
         key = current_request_key()
         for place, message in enumerate(messages):

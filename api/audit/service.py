@@ -22,6 +22,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, position_at, positions_between
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
@@ -137,7 +138,14 @@ class AuditService:
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
-        return diff(self._visible, self._projections, before=first, after=last, turns_max=turns_max, progress=progress)
+        return diff(
+            self._visible,
+            self._projections,
+            before=first,
+            after=last,
+            turns_max=checked_whole("turns_max", turns_max),
+            progress=progress,
+        )
 
     def scan_secrets(
         self, *, after: When = ORIGIN, upto: When | None = None, progress: Progress | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text
+from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text, checked_whole
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.unicode_normalization import in_one_case
@@ -48,6 +48,7 @@ def find_turns(
 
     `seen_by` returns what a session sees: a turn that its own session no longer sees is left out. None leaves out none.
     """
+    checked_whole("limit", limit, least=1)
     found = list[Turn]()
     matches = _matches(views, search, filters, after, seen_by)
     while len(found) < limit and (page := next(matches, None)) is not None:

@@ -20,6 +20,7 @@ from mnemolog.domain.limits import (
     RECALL_K_MAX,
     checked_json,
     checked_label,
+    checked_number,
     checked_text,
     checked_whole,
 )
@@ -232,7 +233,7 @@ def question(
         about=one_of("about", given["about"], (None, *get_args(About))),
         cover=one_of("cover", given["cover"], (None, True, False)),
         weights=DEFAULT if weights is None else checked_weights(weights),
-        min_relevance=None if min_relevance is None else checked_min_relevance(min_relevance),
+        min_relevance=None if min_relevance is None else checked_number("min_relevance", min_relevance, most=1),
     )
 
 
@@ -275,13 +276,6 @@ def floor(best: float, given: float | None, mode: Mode) -> Floor:
     if given is not None or mode == VECTOR:
         return Floor(given or 0.0)
     return Floor(FLOOR) if best >= FITS else Floor(FLOOR_WITHOUT, FEW)
-
-
-def checked_min_relevance(value: float) -> float:
-    """Return `value` if it is a number from 0 to 1. Raises `InvalidInput`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise errors.InvalidInput("min_relevance", f"a number from 0 to 1, got {value!r}")
-    return float(value)
 
 
 def one_of(field: str, value: Any, allowed: Sequence[Any]) -> Any:

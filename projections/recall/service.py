@@ -20,6 +20,7 @@ from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.hints import Hint, again
+from mnemolog.domain.limits import WAIT_S_MAX, checked_number
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
@@ -195,6 +196,7 @@ class Recalls:
         newer: int = 1,
     ) -> Served:
         """Answer a question without leaving a receipt."""
+        checked_number("timeout_s", timeout_s, most=WAIT_S_MAX)
         boundary = self._boundary
         question = replace(question, scopes=boundary.narrow(question.scopes), alone=boundary != UNBOUNDED)
         with self._timed("mnemolog.recall", mode=question.mode):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, Final
 
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import checked_number
 
 RANKING: Final = "relevance/4"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
-WEIGHT_MAX: Final = 100.0
+WEIGHT_MAX: Final = 100
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -48,13 +48,8 @@ def checked_weights(weights: Weights) -> Weights:
     if not isinstance(weights, Weights):
         raise errors.InvalidInput("weights", f"expected Weights, got {type(weights).__name__}")
     for name in weights.__struct_fields__:
-        value = getattr(weights, name)
-        if name == "distinct":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise errors.InvalidInput(f"weights.{name}", f"expected a number, got {value!r}")
-        if not 0 <= value <= WEIGHT_MAX:
-            raise errors.InvalidInput(f"weights.{name}", f"{value:g} is not between 0 and {WEIGHT_MAX:g}")
+        if name != "distinct":
+            checked_number(f"weights.{name}", getattr(weights, name), most=WEIGHT_MAX)
     return weights
 
 

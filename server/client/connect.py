@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mnemolog.adapters.extras import require
 from mnemolog.aio.store import opening
-from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import WAIT_S_MAX, checked_number, checked_whole
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.store import MemoryStore
 
@@ -41,13 +41,11 @@ def connect(
     from mnemolog.server.client.connection import Connection, Settings
     from mnemolog.server.client.store import RemoteStore
 
-    if tries < 1:
-        raise InvalidInput("tries", f"{tries} is less than 1; a call is sent at least once")
     settings = Settings(
         verify=verify,
-        timeout_s=timeout_s,
-        tries=tries,
-        patience_s=patience_s,
+        timeout_s=checked_number("timeout_s", timeout_s, most=WAIT_S_MAX),
+        tries=checked_whole("tries", tries, least=1),
+        patience_s=checked_number("patience_s", patience_s, most=WAIT_S_MAX),
         allow_http=allow_http,
         trust_env=trust_env,
     )

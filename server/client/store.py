@@ -18,7 +18,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.limits import TURNS_PER_CALL_MAX
+from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import When
 from mnemolog.domain.options import takes_options
@@ -85,8 +85,7 @@ class _Recording(Remote):
     def _record_many(
         self, messages: Sequence[NewTurn | Mapping[str, Any]], session: SessionLike | None
     ) -> Results[Turn]:
-        if len(messages) > TURNS_PER_CALL_MAX:
-            raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
+        check_count("messages", len(messages), limit=TURNS_PER_CALL_MAX, unit="messages")
         of = None if session is None else session_id_of(session)
         sent = []
         for place, message in enumerate(messages):

@@ -14,6 +14,7 @@ import msgspec
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import checked_whole
 from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.execution import Folders
@@ -78,7 +79,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return "http" if self.tls_cert is None else "https"
 
     def check(self) -> None:
-        """Raise `InvalidInput` for an address beyond loopback without TLS, backups without keys, or unusable files."""
+        """Raise `InvalidInput` for numbers, addresses, folders or files that no server can use.
+
+        So it does for an address beyond loopback without TLS, and for backups without keys.
+        """
+        checked_whole("port", self.port, most=65_535)
+        checked_whole("body_max", self.body_max, least=1024)
         if (self.tls_cert is None) != (self.tls_key is None):
             missing = "tls_cert" if self.tls_cert is None else "tls_key"
             raise InvalidInput(missing, "TLS needs both: a certificate (--tls-cert) and its key (--tls-key)")

@@ -27,7 +27,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json, to_printable_json
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import checked_whole
+from mnemolog.domain.limits import checked_number, checked_whole
 from mnemolog.domain.moments import position_at
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
@@ -51,7 +51,7 @@ POSITIONS: Final = 10_000
 """How many events of the log a page is looked for in, where a caller does not see all of them."""
 PART: Final = 200
 """How many items of a page are read at once."""
-WAIT_MAX_S: Final = 60.0
+WAIT_MAX_S: Final = 60
 
 Call = Callable[[MemoryStore, dict[str, Any]], Any]
 
@@ -187,6 +187,7 @@ def _page_of(operation: HttpOperation) -> Callable[[MemoryStore, dict[str, Any]]
         limit, last = arguments.pop("limit", PAGE), arguments.pop("last", None)
         checked_whole("limit", limit, least=1, most=PAGE_MAX)
         if last is not None:
+            checked_whole("last", last, least=1, most=PAGE_MAX)
             found = page(store, arguments | {"limit": last, "newest_first": True})
             if not arguments.get("newest_first"):
                 found.result.reverse()
@@ -273,5 +274,4 @@ async def prefetch_result(store: AsyncMemoryStore, arguments: dict[str, Any]) ->
 def require_short_waits(arguments: dict[str, Any]) -> None:
     """Raise `InvalidInput` if a caller wants to wait for longer than `WAIT_MAX_S`: a thread of the server waits too."""
     for name in WAITS & arguments.keys():
-        if not arguments[name] <= WAIT_MAX_S:
-            raise errors.InvalidInput(name, f"is more than {WAIT_MAX_S:g} seconds; ask again instead")
+        checked_number(name, arguments[name], most=WAIT_MAX_S)

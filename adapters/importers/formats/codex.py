@@ -21,7 +21,7 @@ from mnemolog.adapters.importers.entry import (
 )
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
-from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message_content import content_text
 
 _TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
@@ -147,9 +147,8 @@ class CodexReader:
         self._maker.left_out.update(why_left_out(item.get("content"), [turn]))
         return self._entry(turns=[turn], asks=asks)
 
-    def _rolled_back(self, count: object) -> Entry | None:
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise InvalidInput("num_turns", f"expected a number of at least 1, got {count!r}")
+    def _rolled_back(self, count: Any) -> Entry | None:
+        checked_whole("num_turns", count, least=1)
         asked = self.state["asked"]
         undone = asked[-count:]
         del asked[-count:]
