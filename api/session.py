@@ -89,7 +89,10 @@ class Session(OfOneProcess, WorkingMemory):
 
     @gives_back
     def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> Results[Turn]:
-        """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
+        """Record messages in the order given, in one transaction. See `MemoryStore.record_many`.
+
+        - `messages`: up to 10,000; each is a dict as in `record`, or a `NewTurn`
+        """
         recorded = self._parts.sessions.record_many(messages, session_id=self.id)
         return Results(item.turn() for item in recorded)
 
@@ -232,10 +235,12 @@ class Session(OfOneProcess, WorkingMemory):
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.
 
+        - `max_behind`: how many events may have been recorded since; None for any number
+        - `wait_s`: how long to wait for a prefetch that runs, in seconds
+
         The answer is returned only while it is valid: since it was requested, no process has switched from or to this
-        session, rewound or restored it, or activated another model, and the log has at most `max_behind` newer events
-        (if given). Waits up to `wait_s` seconds for a running prefetch. An error in the background is not raised: it
-        is in `PrefetchResult.error`.
+        session, rewound or restored it, or activated another model, and the log has at most `max_behind` newer events.
+        An error in the background is not raised: it is in `PrefetchResult.error`. Raises `InvalidInput`.
         """
         return self._parts.prefetcher.take(self.id, max_behind=max_behind, wait_s=wait_s)
 
@@ -249,16 +254,22 @@ class Session(OfOneProcess, WorkingMemory):
         last: int | None = None,
         hidden: bool = False,
     ) -> Results[Turn]:
-        """Return up to `limit` turns that the session sees, oldest first, or newest first; or the `last` ones.
+        """Return turns that the session sees, oldest first.
 
             store = MemoryStore.open("memory/", model=None)
             trip = store.session("trip")
             trip.record_many([{"role": "user", "content": word} for word in ("one", "two", "three")])
             [turn.text for turn in trip.turns(last=2)]  # -> ['two', 'three']
 
-        For the next page pass the last position of a page as `after`, or as `before` with `newest_first`. Either can
-        also be a time of recording.
-        `hidden` includes turns hidden by a rewind or a restore.
+        - `after`: only turns recorded after this position or time
+        - `before`: only turns recorded before this position or time
+        - `limit`: maximum number of turns
+        - `newest_first`: newest turns first
+        - `last`: only so many of the last turns, in order, whatever `limit` is
+        - `hidden`: also turns hidden by a rewind or a restore
+
+        For the next page pass the last position of a page as `after`, or as `before` with `newest_first`. Raises
+        `InvalidInput`.
         """
         spans = self._parts.visible.spans(self.id, hidden=hidden)
         return self._parts.projections.turns_in(
@@ -266,24 +277,29 @@ class Session(OfOneProcess, WorkingMemory):
         )
 
     def messages(self, *, limit: int = 1_000) -> list[dict[str, Any]]:
-        """Return the last `limit` turns that the session sees as messages for the next call of a model.
+        """Return the last turns that the session sees as messages for the next call of a model.
 
             store = MemoryStore.open("memory/", model=None)
             trip = store.session("trip")
             trip.record("user", "Is the ferry late?")
             trip.messages()  # -> [{'role': 'user', 'content': 'Is the ferry late?'}]
 
+        - `limit`: maximum number of turns
+
         They have the form in which they were recorded, OpenAI's or Anthropic's, with calls and results of tools. A
         result without its call is left out, as is a call without its result, but for calls of the last turn: providers
-        refuse them. Names of speakers are not in it.
+        refuse them. Names of speakers are not in it. Raises `InvalidInput`.
         """
         return messages_of(self.turns(last=checked_whole("limit", limit, least=1)))
 
     def rewind(self, *, turns: int | None = None, to: When | None = None, dry_run: bool = False) -> int:
-        """Hide the last `turns` turns that the session sees, or all recorded after `to`, a position or a time.
+        """Hide the last turns that the session sees. Return how many turns that were.
+
+        - `turns`: how many
+        - `to`: instead of a number: all turns recorded after this position or time
+        - `dry_run`: write nothing; the number is what would be hidden
 
         They stay in the log and in `turns(hidden=True)`. Working memory is not changed; see `restore`.
-        Returns the number of turns hidden; with `dry_run` nothing is written and it is the number that would be.
         Raises `InvalidInput`, `OutsideSession`, `SessionAlreadyEnded`.
         """
         return self._parts.switches.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
@@ -294,22 +310,29 @@ class Session(OfOneProcess, WorkingMemory):
     ) -> Session:
         """Start a session that continues from here, or from a checkpoint, position or time of this one.
 
+        - `to`: the new session's id; None for a random one
+        - `at`: a position, a time of recording, or a checkpoint, its id or its name; None for here
+        - `title`: its title; None for that of this session
+
         It sees the turns up to that point and starts with the working memory of that point. This session is not
-        changed, and the agent stays in it: `MemoryStore.switch(reason="branch")` also moves the agent. `to` is the
-        new session's id, random by default; `at` is a position, a time of recording, or a checkpoint, its id or its
-        name; `title` defaults to that of this session. Raises `UnknownCheckpoint` for text that is neither a checkpoint
-        nor a time, `OutsideSession`.
+        changed, and the agent stays in it: `MemoryStore.switch(reason="branch")` also moves the agent. Raises
+        `UnknownCheckpoint` for text that is neither a checkpoint nor a time, `OutsideSession`.
         """
         position = at.position if isinstance(at, Checkpoint) else at
         made = self._parts.switches.branch(self.id, to, at=position, title=title)
         return Session(self._parts, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:
-        """End the session: no more turns can be recorded in it. Ending it again changes nothing."""
+        """End the session: no more turns can be recorded in it. Ending it again changes nothing.
+
+        - `reason`: why it ended
+        """
         self._parts.sessions.end(self.id, reason=reason)
 
     def at(self, when: When) -> SessionAt:
         """Return a read-only view of the session as it was at a position, or at a time of recording.
+
+        - `when`: the position or the time
 
         Raises `OutsideSession` if it did not exist then, `InvalidInput` for a position that is not in the log.
         """
@@ -354,7 +377,14 @@ class SessionAt(MemoryView):
         newest_first: bool = False,
         last: int | None = None,
     ) -> Results[Turn]:
-        """Return up to `limit` turns that the session saw then. See `Session.turns`."""
+        """Return turns that the session saw then, as `Session.turns` does.
+
+        - `after`: only turns recorded after this position or time
+        - `before`: only turns recorded before this position or time
+        - `limit`: maximum number of turns
+        - `newest_first`: newest turns first
+        - `last`: only so many of the last turns, in order, whatever `limit` is
+        """
         spans = cut(self._then.spans, upto=self.position)
         return self._projections.turns_in(
             spans, after=after, before=before, limit=limit, newest_first=newest_first, last=last

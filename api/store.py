@@ -97,6 +97,8 @@ class MemoryStore(OfOneProcess):
     def within(self, scope: str | Sequence[str]) -> Self:
         """Return this store for one scope or several, as `open(scope=)` does: nothing outside can be read or written.
 
+        - `scope`: the scope, or several
+
         Names of sessions and agents are relative to the scope (docs/sessions.md). It shares all that is costly and
         works until this store is closed; closing it only ends its prefetches. Raises `InvalidInput`, `OutsideScope`.
         """
@@ -134,7 +136,13 @@ class MemoryStore(OfOneProcess):
     ) -> Session:
         """Start a session and return a handle on it. Raises `SessionExists` if there is a session with that id.
 
-        Without `id` it is random. The other arguments, and what is raised, are those of `session`.
+        - `id`: its id; None for a random one
+        - `agent`: the agent that it belongs to
+        - `scope`: a path such as `acme/support/alice`
+        - `title`: a title for people; it need not be unique
+        - `parent`: the session that this one works for
+
+        `session` says more about these. Raises as it does.
         """
         return self._handle(*self.parts.sessions.start(id, agent=agent, scope=scope, title=title, parent=parent))
 
@@ -150,10 +158,14 @@ class MemoryStore(OfOneProcess):
     ) -> Session:
         """Return a handle on the session with that id; start the session if there is none. Ended sessions stay ended.
 
-        Without `id` a session with a random id is started. `title` is for people; it need not be unique.
-        `scope` is a path such as `acme/support/alice`; a recall in a scope covers all scopes below it. `parent` is
-        the session that this one works for: it is listed below it in `sessions` but does not see its turns;
-        `Session.branch` starts a session that does. Wherever a session is expected, a handle or an id is accepted.
+        - `id`: the session, or its id; None to start a session with a random id
+        - `agent`: the agent that it belongs to
+        - `scope`: a path such as `acme/support/alice`; a recall in a scope covers all scopes below it
+        - `title`: a title for people; it need not be unique
+        - `parent`: the session that this one works for: it is listed below it in `sessions` but does not see its turns;
+          `Session.branch` starts a session that does
+
+        Wherever a session is expected, a handle or an id is accepted.
 
         Raises `SessionDiffers` if the session was started with another value of an argument given here, `InvalidInput`,
         and `UnknownSession` if `parent` does not exist: nothing was written.
@@ -161,12 +173,19 @@ class MemoryStore(OfOneProcess):
         return self._handle(*self.parts.sessions.get_or_start(id, agent=agent, scope=scope, title=title, parent=parent))
 
     def find_session(self, id: SessionLike) -> Session | None:
-        """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
+        """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`.
+
+        - `id`: the session, or its id
+        """
         state = self.parts.visible.states.latest(checked_session_id(self.parts.visible.id_of(id, "id")))
         return None if state is None else self._handle(state.session, state.started)
 
     def end_session(self, session: SessionLike, *, reason: str = "ended") -> None:
-        """End a session. Raises `UnknownSession`."""
+        """End a session. Raises `UnknownSession`.
+
+        - `session`: the session, or its id
+        - `reason`: why it ended
+        """
         self.parts.sessions.end(session_id_of(session), reason=reason)
 
     @gives_back
@@ -216,9 +235,10 @@ class MemoryStore(OfOneProcess):
     ) -> Results[Turn]:
         """Record messages in the order given, in one transaction: all of them or none.
 
-        Each is a dict as in `Session.record`, or a `NewTurn`. They may belong to several sessions: each names its own
-        under `session`, or all are for `session`. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as `Session.record`
-        does, naming the message, as in `messages[3].role`, and `LimitExceeded`.
+        - `messages`: up to 10,000; each is a dict as in `Session.record`, or a `NewTurn`
+        - `session`: the session of all of them; None: each names its own under `session`
+
+        Raises as `Session.record` does, naming the message, as in `messages[3].role`, and `LimitExceeded`.
         """
         of = None if session is None else session_id_of(session)
         recorded = self.parts.sessions.record_many(messages, session_id=of)
@@ -259,11 +279,15 @@ class MemoryStore(OfOneProcess):
         return self.parts.facts.retract(fact, reason=reason)
 
     def retract_facts(self, *, maker: str, scope: str | Sequence[str] = "", reason: str = "") -> int:
-        """Take back everything that a maker asserted at or below `scope`, one or several. Return how many it asserted.
+        """Take back everything that a maker asserted at or below a scope. Return how many assertions that were.
 
             store = MemoryStore.open("memory/", model=None)
             store.assert_fact("user/city", "Porto", maker="extractor/1")
             store.retract_facts(maker="extractor/1")  # -> 1
+
+        - `maker`: the program that found them
+        - `scope`: at or below this scope, or any of several
+        - `reason`: why, up to 256 bytes
 
         One append: all of it or nothing. What was taken back before counts, for retries. Raises `InvalidInput`.
         """
@@ -278,6 +302,7 @@ class MemoryStore(OfOneProcess):
             store.fact("user/city", valid_at="2026-02")  # -> None
             store.fact("user/city", valid_at="2026-04").value  # -> 'Porto'
 
+        - `key`: the key of the fact
         - `scope`: exactly this scope; None for that of the store
         - `**when`: see `FactWhen`
 
@@ -303,8 +328,10 @@ class MemoryStore(OfOneProcess):
 
     @takes_options
     def fact_history(self, key: str, *, scope: str | None = None, **when: Unpack[FactWhen]) -> Results[Fact]:
-        """Return every assertion of a key in the order of the log, with what became of it. Arguments as in `fact`.
+        """Return every assertion of a key in the order of the log, with what became of it.
 
+        - `key`: the key of the facts
+        - `scope`: exactly this scope; None for that of the store
         - `**when`: see `FactWhen`
         """
         return self.parts.facts.history(key, scope=scope, **when)
@@ -317,10 +344,14 @@ class MemoryStore(OfOneProcess):
         title: str | None = None,
         since: Time | None = None,
     ) -> Results[SessionSummary]:
-        """Return sessions in the order they were started: those at or below `scope`, one or several, or all.
+        """Return sessions in the order they were started.
 
-        `agent` is who started them, `title` a part of their title in any case, `since` the time from which on they were
-        started. Warns (`ScopeWarning`) if no session is at or below `scope`. Raises `InvalidInput`.
+        - `scope`: only those at or below this scope, or any of several
+        - `agent`: only those that this agent started
+        - `title`: only those whose title holds this, in upper or lower case
+        - `since`: only those started at this time or later
+
+        Warns (`ScopeWarning`) if no session is at or below `scope`. Raises `InvalidInput`.
         """
         found = self.parts.session_list.sessions(scope=scope, agent=agent, title=title, since=since)
         self.parts.session_list.warn_if_empty(found, scope)
@@ -335,9 +366,13 @@ class MemoryStore(OfOneProcess):
         return self.parts.session_list.agents()
 
     def turns(self, session: SessionLike, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
-        """Return up to `limit` of a session's own turns after a position or time, including hidden ones.
+        """Return a session's own turns, oldest first, including hidden ones.
 
-        `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
+        - `session`: the session, or its id
+        - `after`: only turns recorded after this position or time
+        - `limit`: maximum number of turns
+
+        `Session.turns` returns the turns that the session sees. Raises `UnknownSession`, `InvalidInput`.
         """
         own = (Span(self.parts.visible.state(session_id_of(session)).session, ORIGIN),)
         return self.parts.projections.turns_in(own, after=after, limit=limit)
@@ -375,6 +410,8 @@ class MemoryStore(OfOneProcess):
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
+        - `agent`: the name of the agent
+
         Raises `InvalidInput` for an invalid agent name.
         """
         state = self.parts.agents.state(self.parts.agents.own(agent))
@@ -386,15 +423,20 @@ class MemoryStore(OfOneProcess):
         return self.parts.log.head()
 
     def position_at(self, time: Time) -> Position:
-        """Return the position of the last event recorded at or before `time`, 0 before the first.
+        """Return the position of the last event recorded at or before a time, 0 before the first.
 
-        `time` is a `datetime` with a time zone, a `date` (its start) or ISO 8601 text, local time where it names no
-        zone. Wherever a position is taken, such a time can be given instead (docs/audit.md). Raises `InvalidInput`.
+        - `time`: a `datetime` with a time zone, a `date` (its start) or ISO 8601 text, local time if it names no zone
+
+        Wherever a position is taken, such a time can be given instead (docs/audit.md). Raises `InvalidInput`.
         """
         return self.parts.log.position_at(parse_time("time", time))
 
     def events(self, *, after: When = ORIGIN, upto: When | None = None) -> Iterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order, each a position or a time; `upto` defaults to the last one."""
+        """Yield the events of a part of the log, in order.
+
+        - `after`: only events after this position or time of recording
+        - `upto`: only events up to this position or time, included; None for the last one
+        """
         log = self.parts.log
         begin = position_at("after", after, log)
         end = log.head().position if upto is None else position_at("upto", upto, log)
@@ -404,7 +446,11 @@ class MemoryStore(OfOneProcess):
     def replay(
         self, *, to: When | None = None, session: SessionLike | None = None, progress: Progress | None = None
     ) -> Replay:
-        """Return what the store held at `to`, a position or a time of recording, folded from the log alone.
+        """Return what the store held at a position or a time of recording, folded from the log alone.
+
+        - `to`: the position or time; None for the head
+        - `session`: only this session
+        - `progress`: called now and then with what is done and what there is to do
 
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
         """
@@ -595,14 +641,21 @@ class MemoryStore(OfOneProcess):
     ) -> ForgetReport:
         """Erase content permanently: of sessions, of all sessions in scopes, or of single events by position.
 
+        - `session`: a session, or several
+        - `positions`: the position of an event, or several
+        - `scope`: a scope, or several: all sessions at or below it
+        - `questions`: False to keep the receipts of questions that were asked in scopes that cover what is forgotten;
+          they may quote it, so they are forgotten too: `dry_run` lists them
+        - `reason`: why, up to 256 bytes; it stays readable
+        - `dry_run`: write nothing; the report is what would be forgotten
+        - `progress`: called now and then with what is done and what there is to do
+
         What was said and kept there becomes unreadable in every file of the store, hidden turns included; for sessions
-        and scopes also the receipts of recalls within them. Receipts whose hits lie in it go as well. So do, unless
-        `questions` is False, the receipts of questions that were asked in scopes that cover it, because they may quote
-        it: `dry_run` lists them. Ids, scopes, agents, idempotency keys, times and `reason`
-        are labels and stay (docs/forgetting.md). The events stay countable, and `verify` still proves the history.
-        With `dry_run` nothing is written. The keys are destroyed first: when the call returns, no process that reaches
-        the log answers with the content. What has to wait, such as rewriting a file that another process reads, is in
-        `pending`; every process that has the store open tries it again.
+        and scopes also the receipts of recalls within them. Receipts whose hits lie in it go as well. Ids, scopes,
+        agents, idempotency keys, times and `reason` are labels and stay (docs/forgetting.md). The events stay
+        countable, and `verify` still proves the history. The keys are destroyed first: when the call returns, no
+        process that reaches the log answers with the content. What has to wait, such as rewriting a file that another
+        process reads, is in `pending`; every process that has the store open tries it again.
 
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written. `LogBusy` and `StorageFull` may also mean that the
@@ -658,11 +711,14 @@ class MemoryStore(OfOneProcess):
         )
 
     def trust_again(self, distrust: int, *, reason: str = "") -> Distrust:
-        """End a distrust, given its position. What another one covers stays distrusted.
+        """End a distrust. What another one covers stays distrusted.
 
             store = MemoryStore.open("memory/", model=None)
             made = store.distrust(actor="crawler", reason="it read a forged page")
             store.trust_again(made.position).undone  # -> 2
+
+        - `distrust`: the position of the distrust
+        - `reason`: why, up to 256 bytes
 
         One that has ended is returned as it is. Raises `InvalidInput`.
         """
@@ -682,8 +738,11 @@ class MemoryStore(OfOneProcess):
     ) -> Verification:
         """Check the whole history of the log against its digests and its witnesses.
 
-        `expect_head` is a `position:digest` noted earlier; `heads` is a file of such heads (`store.audit.append_head`),
-        all of which are checked. No keys are needed, unless `contents` asks for all content to be decrypted as well.
+        - `expect_head`: a `position:digest` noted earlier
+        - `heads`: a file of such heads (`store.audit.append_head`), all of which are checked
+        - `contents`: also decrypt all content, which needs the keys
+        - `progress`: called now and then with what is done and what there is to do
+
         Problems are in `Verification.findings` and do not raise, unless the file cannot be read at all (`LogDamaged`)
         or keys are missing (`KeysMissing`). Raises `InvalidInput` for an invalid `expect_head`, `WitnessUnreadable`
         (naming the line) for an invalid line in `heads`.
@@ -713,11 +772,14 @@ class MemoryStore(OfOneProcess):
         replace: bool = False,
         progress: Progress | None = None,
     ) -> BackupReport:
-        """Copy the store into the new folder `target`; other processes may keep writing meanwhile.
+        """Copy the store into a new folder; other processes may keep writing meanwhile.
 
-        With `replace`, an earlier backup of this log in `target` is replaced once the new one is complete.
-        Only the log is copied: a restored store rebuilds its projections. The content keys are never in `target`;
-        `keys` is a folder to copy them to, replacing an earlier copy.
+        - `target`: the new folder
+        - `keys`: a folder to copy the content keys to, replacing an earlier copy; they are never in `target`
+        - `replace`: replace an earlier backup of this log in `target`, once the new one is complete
+        - `progress`: called now and then with what is done and what there is to do
+
+        Only the log is copied: a restored store rebuilds its projections.
         The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores it.
 
         Raises `LogDamaged` if the log or its keys are damaged, `BackupRefused`, `BackupUnusable` (the backup to
@@ -741,11 +803,14 @@ class MemoryStore(OfOneProcess):
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> Results[RebuildReport]:
-        """Rebuild `vectors`, `views` or `all` from the log. The old ones answer until the new ones are complete.
+        """Rebuild projections from the log. The old ones answer until the new ones are complete.
 
-        Vectors that are stored are used, others come from the model; an interrupted rebuild is resumed. A text that
-        the model cannot encode stops the rebuild, or with `skip_bad` is skipped and listed in `status`. With `dry_run`
-        nothing is built.
+        - `projection`: `vectors`, `views` or `all`
+        - `dry_run`: build nothing; the report is what would be built
+        - `skip_bad`: skip a text that the model cannot encode, and list it in `status`; else it stops the rebuild
+        - `progress`: called now and then with what is done and what there is to do
+
+        Vectors that are stored are used, others come from the model; an interrupted rebuild is resumed.
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
         parts = self.parts

@@ -55,7 +55,10 @@ class MemoryView(ABC):
         """Return the time at which expiry is judged."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of `key`, or `default` if it has none or it has expired.
+        """Return the value of a key.
+
+        - `key`: the key
+        - `default`: what to return if it has no value, or its value has expired
 
         A stored `None` is returned as `None`; pass `default=mnemolog.MISSING` to tell the two apart. The result is
         a copy: changing it does not change working memory. Raises `InvalidInput` for a reserved key.
@@ -64,7 +67,10 @@ class MemoryView(ABC):
         return default if found is MISSING else found
 
     def keys(self, pattern: str | None = None) -> list[str]:
-        """Return the keys that have a value, sorted; with `pattern` those that match the glob (`*?[]`)."""
+        """Return the keys that have a value, sorted.
+
+        - `pattern`: only keys that match this glob (`*?[]`)
+        """
         return memory.keys(self._state(), self._now(), pattern=pattern)
 
     def all(self) -> dict[str, Any]:
@@ -83,7 +89,10 @@ class MemoryView(ABC):
     def notes(self, *, with_times: Literal[True]) -> Results[Note]: ...
 
     def notes(self, *, with_times: bool = False) -> list[str] | Results[Note]:
-        """Return the notes, oldest first; with `with_times` also when each was added."""
+        """Return the notes, oldest first.
+
+        - `with_times`: also when each was added
+        """
         found = memory.notes(self._state())
         return Results(Note.of(note) for note in found) if with_times else [note.text for note in found]
 
@@ -108,9 +117,11 @@ class WorkingMemory(MemoryView):
     _parts: SessionParts
 
     def set(self, key: str, value: Any, *, ttl: float | timedelta | None = None) -> None:
-        """Set `key` to any JSON value, `None` included. It expires `ttl` seconds from now, or never.
+        """Set a key to a value.
 
-        Keys hold up to 512 bytes, values up to 256 KiB; keys that start with `mnemolog.` are reserved.
+        - `key`: up to 512 bytes; keys that start with `mnemolog.` are reserved
+        - `value`: any JSON value, `None` included, up to 256 KiB
+        - `ttl`: after how many seconds it expires; None for never
         """
         self._decide(
             lambda state, now: memory.set_value(
@@ -119,7 +130,10 @@ class WorkingMemory(MemoryView):
         )
 
     def delete(self, key: str) -> bool:
-        """Delete `key`. Return whether it had a value; an expired value does not count."""
+        """Delete a key. Return whether it had a value; an expired value does not count.
+
+        - `key`: the key
+        """
         deletes = was_there = False
 
         def decision(state: SessionState | None, now: Micros) -> list[Event]:
@@ -145,7 +159,14 @@ class WorkingMemory(MemoryView):
         percent: float | None = None,
         status: str = "active",
     ) -> Task:
-        """Set the task the session works on, replacing the last. `step` is at most `total`, `percent` 0 to 100."""
+        """Set the task the session works on, replacing the last.
+
+        - `description`: the task, up to 16 KiB
+        - `step`: the current step, from 0 to `total`
+        - `total`: the number of steps
+        - `percent`: progress, from 0 to 100
+        - `status`: a word such as `active` or `done`
+        """
         return self._task_after(
             self._decide(
                 lambda state, _: memory.set_task(
@@ -162,7 +183,13 @@ class WorkingMemory(MemoryView):
         percent: float | None = None,
         status: str | None = None,
     ) -> Task:
-        """Change the given fields of the task; the others keep their value. Raises `NoTask`."""
+        """Change fields of the task; None keeps the value of a field. Raises `NoTask`.
+
+        - `step`: the current step, from 0 to `total`
+        - `total`: the number of steps
+        - `percent`: progress, from 0 to 100
+        - `status`: a word such as `active` or `done`
+        """
         return self._task_after(
             self._decide(
                 lambda state, _: memory.update_task(
@@ -172,7 +199,10 @@ class WorkingMemory(MemoryView):
         )
 
     def note(self, text: str) -> None:
-        """Append a note of up to 64 KiB to the scratchpad."""
+        """Append a note to the scratchpad.
+
+        - `text`: the note, up to 64 KiB
+        """
         self._decide(lambda state, _: memory.add_note(self.id, state, text, limits=self._parts.sessions.limits))
 
     def clear_notes(self) -> None:
@@ -182,6 +212,9 @@ class WorkingMemory(MemoryView):
     @gives_back
     def checkpoint(self, name: str, description: str = "") -> Checkpoint:
         """Save this state under a name, for `restore`. Costs one small event, however much memory holds.
+
+        - `name`: the name
+        - `description`: what it is for, up to 4 KiB
 
         Raises `CheckpointExists` if the session has a checkpoint of that name.
         """
@@ -207,11 +240,13 @@ class WorkingMemory(MemoryView):
     def restore(self, checkpoint: str, *, dry_run: Literal[True]) -> RestorePreview: ...
 
     def restore(self, checkpoint: str, *, dry_run: bool = False) -> Checkpoint | RestorePreview:
-        """Restore values, task and notes from a checkpoint, given by id or name, in one event.
+        """Restore values, task and notes from a checkpoint, in one event.
+
+        - `checkpoint`: its id or name
+        - `dry_run`: write nothing; the answer is what a restore would change now
 
         Values that have expired since stay expired. All checkpoints are kept, later ones too. Turns after the
-        checkpoint are hidden from the session's own recall. With `dry_run` nothing is written: the answer is what a
-        restore would change now. Raises `UnknownCheckpoint`.
+        checkpoint are hidden from the session's own recall. Raises `UnknownCheckpoint`.
         """
         if dry_run:
             switched = self._parts.switches.preview_restore(self.id, checkpoint)
@@ -234,7 +269,10 @@ class WorkingMemory(MemoryView):
         return found[-1]
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a checkpoint, given by id or name. Raises `UnknownCheckpoint`."""
+        """Delete a checkpoint. Raises `UnknownCheckpoint`.
+
+        - `checkpoint`: its id or name
+        """
         self._decide(lambda state, _: checkpoints.delete_checkpoint(self.id, state, checkpoint))
 
     def _decide(self, decision: Decision) -> list[RecordedEvent]:

@@ -21,10 +21,12 @@ _REQUEST: Final[ContextVar[tuple[str | None, str]]] = ContextVar("mnemolog_reque
 
 @contextmanager
 def acting_as(actor: str) -> Iterator[None]:
-    """Record `actor` in each event that is appended within the `with` block, by this thread or asyncio task.
+    """Record who acts in each event that is appended within the `with` block, by this thread or asyncio task.
 
-    It is a label such as `alice` or `ci/nightly`, never content. Calls of `AsyncMemoryStore` keep it; a thread that the
-    block starts does not. A block within the block may name another actor. Raises `InvalidInput`.
+    - `actor`: a label such as `alice` or `ci/nightly`, never content
+
+    Calls of `AsyncMemoryStore` keep it; a thread that the block starts does not. A block within the block may name
+    another actor. Raises `InvalidInput`.
     """
     token = _ACTOR.set(checked_label("actor", actor))
     try:

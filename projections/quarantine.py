@@ -134,10 +134,14 @@ class Quarantine:
         judged: tuple[int, int] | None = None,
         built_from: LogRange | None = None,
     ) -> Path | None:
-        """Rename `path` into the quarantine and return where it is now.
+        """Rename a file or folder into the quarantine and return where it is now.
 
-        `parts` are suffixes of files that move with it. With `judged`, the identity it had before it was examined, a
-        new file under the old name stays. `built_from` keeps a segment's witness of the log's history.
+        - `path`: the file or folder
+        - `reason`: why, for people
+        - `state`: what is wrong with it, in a word
+        - `parts`: suffixes of files that move with it
+        - `judged`: the identity that it had before it was examined; a new file under the old name stays
+        - `built_from`: a segment's witness of the log's history, which is kept
 
         Returns None if nothing was renamed: another process was first, the quarantine is full (`ITEMS_MAX`,
         `BYTES_MAX`), or the file system refuses. The file stays, and must not be used.
@@ -206,14 +210,20 @@ class Quarantine:
         return QuarantineStatus(items=len(items), bytes=size, full=full, action=action)
 
     def purge(self, *, dry_run: bool = False) -> list[QuarantinedItem]:
-        """Delete all items. Return what was deleted, or with `dry_run` would be. Raises `ProjectionUnreadable`."""
+        """Delete all items. Return what was deleted. Raises `ProjectionUnreadable`.
+
+        - `dry_run`: delete nothing; the items are what would be deleted
+        """
         items = self.items()
         if not dry_run:
             self.delete(items)
         return items
 
     def delete(self, items: Sequence[QuarantinedItem]) -> None:
-        """Delete items. Raises `ProjectionUnreadable` where the file system refuses."""
+        """Delete items. Raises `ProjectionUnreadable` where the file system refuses.
+
+        - `items`: some of `items()`
+        """
         try:
             if items:
                 self._delete(items)

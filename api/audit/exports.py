@@ -199,13 +199,16 @@ def import_log(
     keys: str | Path | None = None,
     progress: Progress | None = None,
 ) -> LogImport:
-    """Create a store in the new folder `folder` from an exported log: afterwards it is complete, or there is none.
+    """Create a store from an exported log: afterwards it is complete, or there is none.
+
+    - `export`: the file of the export
+    - `folder`: the new folder of the store
+    - `keys`: a folder with the keys of its content, from which they are copied: that of `MemoryStore.backup(keys=)`, or
+      of a store that has them
+    - `progress`: called now and then with what is done and what there is to do
 
     The new log has the columns, digests and identity of the exported one; its projections are built when first
-    needed.
-
-    An export holds encrypted content as it is stored. `keys` is a folder with its keys, from which they are copied:
-    that of `MemoryStore.backup(keys=)`, or of a store that has them. All content is opened with them first.
+    needed. An export holds encrypted content as it is stored. With `keys`, all of it is opened first.
 
     Raises `ImportRefused` for an invalid line (naming it), and for an event that `verify` would report (naming its line
     and position; what is encrypted is not looked into); `InvalidInput` for keys that do not open the content and for a

@@ -60,9 +60,10 @@ class AuditService:
     def append_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
 
-        Keep the file where writers of the store cannot change it. The head is durable on return. Raises
-        `LogDamaged` where the last head in the file contradicts the log, `WitnessUnreadable` for an invalid line,
-        `StoreNotWritable`: nothing was written.
+        - `file`: the file; keep it where writers of the store cannot change it
+
+        The head is durable on return. Raises `LogDamaged` where the last head in the file contradicts the log,
+        `WitnessUnreadable` for an invalid line, `StoreNotWritable`: nothing was written.
         """
         self._visible.boundary.require_none("audit.append_head")
         appended = append_head(self._log, local_path("file", file), now=self._clock.now())
@@ -79,12 +80,19 @@ class AuditService:
         by: By = "recorded",
         progress: Progress | None = None,
     ) -> Iterator[Moment]:
-        """Yield what happened after position `after`, up to `upto` (the head by default), event by event, in words.
+        """Yield what happened in a part of the log, event by event, in words.
 
-        `session` is a handle or an id; `since` and `until` (exclusive) are times of recording, or with `by="said"`
-        times when turns were said; other events count as said when they were recorded. Holds one batch of
-        events in memory, however long the log is. Raises `InvalidInput` for a position past the head, `UnknownSession`,
-        `UndecodableEvent`.
+        - `after`: only events after this position or time of recording
+        - `upto`: only events up to this position or time, included; None for the head
+        - `session`: only events of this session
+        - `since`: only events of this time or later; see `by`
+        - `until`: only events before this time; see `by`
+        - `by`: whether these times are those of recording (`recorded`), or those when turns were `said`; other events
+          count as said when they were recorded
+        - `progress`: called now and then with what is done and what there is to do
+
+        Holds one batch of events in memory, however long the log is. Raises `InvalidInput` for a position past the
+        head, `UnknownSession`, `UndecodableEvent`.
         """
         first, last = self._range("after", after, "upto", upto)
         of = None if session is None else self._visible.state(session_id_of(session)).session
@@ -109,6 +117,8 @@ class AuditService:
     def event(self, position: int) -> StoredEvent:
         """Return one event: its stored columns, whether its digest is valid, and its decoded content.
 
+        - `position`: its position
+
         Of a damaged event everything readable is returned. In a store for scopes, an event that refers to what lies
         outside has neither these references nor its stored state. Raises `InvalidInput` for a position outside the log,
         `LogDamaged` if the event at that position is gone.
@@ -131,11 +141,14 @@ class AuditService:
         turns_max: int = DIFF_TURNS_MAX,
         progress: Progress | None = None,
     ) -> Diff:
-        """Return what changed from `before` to `after` (the head by default).
+        """Return what changed between two positions or times of recording.
 
-        Each is a position or a time of recording.
-        At most `turns_max` of the turns recorded in between are listed; the others are counted. Raises `InvalidInput`
-        for a position past the head or a range that runs backwards, `UndecodableEvent`.
+        - `before`: the earlier one
+        - `after`: the later one; None for the head
+        - `turns_max`: how many of the turns recorded in between are listed; the others are counted
+        - `progress`: called now and then with what is done and what there is to do
+
+        Raises `InvalidInput` for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
         return diff(
@@ -150,14 +163,18 @@ class AuditService:
     def scan_secrets(
         self, *, after: When = ORIGIN, upto: When | None = None, progress: Progress | None = None
     ) -> Results[Secret]:
-        """Return the secrets in the log after `after`, up to `upto` (the head by default), as redaction knows them.
+        """Return the secrets in a part of the log, as redaction knows them.
 
             store = MemoryStore.open("memory/", model=None)
             store.session("trip").record("user", "the database is postgres://ada:lovelace@db")
             store.audit.scan_secrets()[0].kind  # -> 'url-password'
 
-        Each is a position or a time of recording. The answer says where secrets are and how long, not what they are
-        (docs/redaction.md). Raises `InvalidInput`, `UndecodableEvent`.
+        - `after`: only events after this position or time of recording
+        - `upto`: only events up to this position or time, included; None for the head
+        - `progress`: called now and then with what is done and what there is to do
+
+        The answer says where secrets are and how long, not what they are (docs/redaction.md). Raises `InvalidInput`,
+        `UndecodableEvent`.
         """
         first, last = self._range("after", after, "upto", upto)
         found = scan_secrets(self._log, self._visible.read, after=first, upto=last, progress=progress)
@@ -172,9 +189,14 @@ class AuditService:
         replace: bool = False,
         progress: Progress | None = None,
     ) -> LogExport:
-        """Write the log after `after`, up to `upto` (the head by default), as JSON Lines with all digests.
+        """Write the log as JSON Lines with all digests.
 
-        Each is a position or a time of recording.
+        - `file`: a path, or an open binary file
+        - `after`: only events after this position or time of recording
+        - `upto`: only events up to this position or time, included; None for the head
+        - `replace`: replace a file that exists
+        - `progress`: called now and then with what is done and what there is to do
+
         The export can be verified without mnemolog (docs/verify_export.py) and turned into a store (`import_log`).
         Encrypted content stays encrypted. Given a path, the file is created complete or not at all, readable by its
         owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `replace` is
@@ -195,11 +217,15 @@ class AuditService:
     ) -> ReceiptAudit:
         """Repeat the recall of every receipt, or build its context again, as of its head and now.
 
-        Takes the receipts after `after` (a position or a time) that were made at `since` or later; in a store within a
-        scope, those of questions that were asked inside of it. Reports for each whether its answer or its text is
-        reproduced, and which turns it would gain and lose today. If the model that answered is not available, the
-        report says so. A context whose tokens the caller counted needs the same function as `tokenizer`. Raises
-        `InvalidInput`; differences do not raise.
+        - `since`: only receipts made at this time or later
+        - `after`: only receipts after this position or time of recording
+        - `limit`: maximum number of receipts
+        - `tokenizer`: the function that counted the tokens of contexts, for those whose tokens the caller counted
+        - `progress`: called now and then with what is done and what there is to do
+
+        In a store within a scope these are the receipts of questions that were asked inside of it. Reports for each
+        whether its answer or its text is reproduced, and which turns it would gain and lose today. If the model that
+        answered is not available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
         return audit_receipts(
             self._visible,
@@ -212,12 +238,14 @@ class AuditService:
         )
 
     def effects(self, position: int) -> Effects:
-        """Return what the turn at a position led to (docs/provenance.md).
+        """Return what a turn led to (docs/provenance.md).
 
             store = MemoryStore.open("memory/", model=None, receipts=True)
             heard = store.session("trip").record("tool", "The ferry is free on Mondays.")
             store.recall("ferry")
             [item.query for item in store.audit.effects(heard.position).shown_in]  # -> ['ferry']
+
+        - `position`: the position of the turn
 
         `shown_in` are the recalls and contexts whose receipts show it, `rests_on` the facts asserted because of it:
         both are exact. `came_after` are the turns of sessions that had it before them: what may be due to it. A store
@@ -236,11 +264,14 @@ class AuditService:
     ) -> Judgement:
         """Record which turns answered the question of a receipt (`recall.judged`).
 
-        `receipt` is the position of a receipt, `Recall.receipt` or `Context.receipt`. `good` are the positions of turns
-        that answer the question, also of turns that the recall did not find; `bad` those of hits that do not answer it.
-        `nothing` says that no turn of the store answers it. `by` is who judged. A later judgement of the same receipt
-        replaces an earlier one. Raises `InvalidInput` if there is no such receipt, if its question or a turn was
-        forgotten, or if a position is no turn or no hit; nothing was written.
+        - `receipt`: the position of a receipt, `Recall.receipt` or `Context.receipt`
+        - `good`: positions of turns that answer the question, also of turns that the recall did not find
+        - `bad`: positions of hits that do not answer it
+        - `nothing`: True if no turn of the store answers it
+        - `by`: who judged
+
+        A later judgement of the same receipt replaces an earlier one. Raises `InvalidInput` if there is no such
+        receipt, if its question or a turn was forgotten, or if a position is no turn or no hit; nothing was written.
         """
         self._visible.boundary.require_none("audit.judge")
         return judge(self._log, receipt, good=good, bad=bad, nothing=nothing, by=by)

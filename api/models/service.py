@@ -65,8 +65,11 @@ class ModelService:
     ) -> RebuildReport:
         """Build the vectors of a model for the whole log, beside those of other models, which stay in use.
 
-        `model` is a name, a folder or an object as in `open`; this store object can use it from now on.
-        Embedded texts are saved as it works: after a crash, the same call resumes. With `dry_run` nothing is built.
+        - `model`: a name, a folder or an object as in `open`; this store object can use it from now on
+        - `dry_run`: build nothing; the report is what would be built
+        - `progress`: called now and then with what is done and what there is to do
+
+        Embedded texts are saved as it works: after a crash, the same call resumes.
         Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`.
         """
         self._boundary.require_none("models.add")
@@ -91,8 +94,10 @@ class ModelService:
     def activate(self, model: Any, *, progress: Progress | None = None) -> ModelActivation:
         """Make a model the active one: bring its vectors up to date, then append `model.activated`.
 
-        `model` is a name, a folder, an object, or a fingerprint prefix of 8 digits or more. Readers in
-        every process switch when they have read the event. Returning to a model that still has its vectors
+        - `model`: a name, a folder, an object, or a fingerprint prefix of 8 digits or more
+        - `progress`: called now and then with what is done and what there is to do
+
+        Readers in every process switch when they have read the event. Returning to a model that still has its vectors
         builds nothing. Activating the active model appends nothing.
 
         Raises `ModelRefused` for a model without vectors or an ambiguous name, `ModelUnavailable`
@@ -126,8 +131,10 @@ class ModelService:
     def drop(self, model: str, *, dry_run: bool = False) -> ModelDrop:
         """Remove a model's vectors, and its texts in the embedding cache. Adding it again embeds every text again.
 
-        `model` is a name as `list` returns it, or a fingerprint prefix of 8 digits or more. The log keeps
-        its activations. With `dry_run` nothing is removed. Raises `ModelRefused` for the active model (before any
+        - `model`: a name as `list` returns it, or a fingerprint prefix of 8 digits or more
+        - `dry_run`: remove nothing; the report is what would be removed
+
+        The log keeps its activations. Raises `ModelRefused` for the active model (before any
         activation: the model this store was opened with) and for an ambiguous name; `IndexerBusy`,
         `ProjectionUnreadable`.
         """

@@ -71,18 +71,28 @@ def copy_store(
     allow_network_filesystem: bool = False,
     progress: Progress | None = None,
 ) -> CopyReport:
-    """Copy the store in the folder `source` to `target`: a folder, or the URL of a PostgreSQL database.
+    """Copy a store to another folder, or into a PostgreSQL database.
 
-    With a URL, `log` is the name of the log there, `local` the folder of the copy on this machine, and `keys` the URL
-    of another database for its keys (docs/moving.md). The events are copied as they are stored, so that all digests are
-    the same; then the content keys, unless `with_keys` is False. At the end the copy is verified from its first event
-    to its last. Other processes may read and write the source meanwhile. A copy that was interrupted, or made before
-    events were recorded in the source, is continued, once its digest proves that it is the beginning of the source.
+    - `source`: the folder of the store
+    - `target`: the folder of the copy, or the URL of a database (docs/moving.md)
+    - `log`: with a URL, the name of the log in the database
+    - `local`: with a URL, the folder of the copy on this machine
+    - `keys`: with a URL, the URL of another database for the keys of the content
+    - `with_keys`: False to copy no content keys
+    - `move`: note at the end in the source where it was moved
+    - `dry_run`: write nothing
+    - `allow_network_filesystem`: copy to a network file system, which is unsafe
+    - `progress`: called now and then with what is done and what there is to do
 
-    With `move` the source notes at the end where it was moved. A process that opens it later may read, and what it
-    tries to record raises `StoreNotWritable`. Stop all writers first: a process that has it open does not notice.
+    The events are copied as they are stored, so that all digests are the same; then the content keys. At the end the
+    copy is verified from its first event to its last. Other processes may read and write the source meanwhile. A copy
+    that was interrupted, or made before events were recorded in the source, is continued, once its digest proves that
+    it is the beginning of the source.
 
-    With `dry_run` nothing is written. Raises `BackupRefused` for a target that holds anything else: nothing was
+    Of a source that was moved, a process that opens it later may read, and what it tries to record raises
+    `StoreNotWritable`. Stop all writers before a move: a process that has it open does not notice.
+
+    Raises `BackupRefused` for a target that holds anything else: nothing was
     changed; with `move` also if events were recorded meanwhile: then the source was not moved, and what was copied
     stays. `LogDamaged` for a source with damage, `LogBusy`, `LogUnreachable`, `StoreNotWritable`, `StorageFull`,
     `KeysMissing`: what was copied before stays.

@@ -91,14 +91,20 @@ def restore_backup(
     allow_network_filesystem: bool = False,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Restore the backup in the folder `backup` as a store in the new folder `path`.
+    """Restore a backup as a store in a new folder.
+
+    - `backup`: the folder of the backup
+    - `path`: the new folder of the store
+    - `keys`: the folder of the content keys (`MemoryStore.backup`), or that of the store which has them
+    - `erasures`: the requests to forget and the revoked tokens since the backup (`store.audit.erasures`)
+    - `revoke_tokens`: revoke all tokens of a server
+    - `dry_run`: do everything but the last rename; it needs as much disk space
+    - `allow_network_filesystem`: restore to a network file system, which is unsafe
+    - `progress`: called now and then with what is done and what there is to do
 
     Size and SHA-256 of the log are compared with `backup.json`, which is also a witness of the history; every digest
-    and page is verified, and with `keys` all content is opened. `keys` is the folder of the content keys
-    (`MemoryStore.backup`), or that of the store which has them. `erasures` are the requests to forget and the revoked
-    tokens since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before the store can be
-    opened, and requests need the keys. `revoke_tokens` revokes all tokens of a server. `dry_run` does everything but
-    the last rename, and needs as much disk space.
+    and page is verified, and with `keys` all content is opened. Erasures are carried out before the store can be
+    opened; requests to forget need the keys.
 
     Raises `BackupUnusable` for missing or changed files, `LogDamaged` if the history does not verify,
     `BackupRefused` if `path` exists and is not empty, `NetworkFilesystem`, `StoreNotWritable`,

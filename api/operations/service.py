@@ -47,7 +47,11 @@ class AdminService:
         self._snapshots, self._forgetting, self._nodes, self._boundary = snapshots, forgetting, nodes, boundary
 
     def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> DoctorReport:
-        """Diagnose log and projections; `fix` repairs what can be repaired, `deep` reads everything.
+        """Diagnose log and projections.
+
+        - `deep`: read everything
+        - `fix`: repair what can be repaired
+        - `progress`: called now and then with what is done and what there is to do
 
         The report says what was checked and what was not. docs/operations.md lists the states and what is done about
         each. A damaged log and missing keys are findings, not errors.
@@ -63,12 +67,17 @@ class AdminService:
         return Quarantine(self._layout.quarantine)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
-        """Bring the views and the text index up to date. Every read does so too; this reports progress."""
+        """Bring the views and the text index up to date. Every read does so too; this reports progress.
+
+        - `progress`: called now and then with what is done and what there is to do
+        """
         self._boundary.require_none("admin.catch_up_views")
         return self._projections.current_views(progress).position()
 
     def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
         """Bring the vectors up to date: embed new turns and write the vectors to disk.
+
+        - `progress`: called now and then with what is done and what there is to do
 
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`.
         """
@@ -83,8 +92,10 @@ class AdminService:
     def set_language(self, language: str) -> bool:
         """Change the language of the text index, in every process; return whether it was another one.
 
-        `en`, `de`, `fr`, `es`, `pt` or `it`, or the English name. The next read of each process indexes all turns
-        again. Recalls as of an earlier position still use the language of then (docs/recall.md). Raises `InvalidInput`.
+        - `language`: `en`, `de`, `fr`, `es`, `pt` or `it`, or the English name
+
+        The next read of each process indexes all turns again. Recalls as of an earlier position still use the language
+        of then (docs/recall.md). Raises `InvalidInput`.
         """
         self._boundary.require_none("admin.set_language")
         return self._log.appends.transact(partial(commands.choose_language, wanted=parse_language(language)))
@@ -96,6 +107,8 @@ class AdminService:
 
     def set_redaction(self, on: bool) -> bool:
         """Replace secrets in what is recorded from now on, in every process, or no longer. Return if that is a change.
+
+        - `on`: True to replace them
 
         The setting is an event. What is in the log stays as it is: `audit.scan_secrets` finds it.
         """
@@ -112,10 +125,12 @@ class AdminService:
     ) -> CreatedToken:
         """Create a token for a server of this store. `CreatedToken.secret` is what its holder sends; it is shown once.
 
-        `actor` is recorded in every event that its holder appends, `verbs` are what it allows: `read`, `record`,
-        `forget`, `admin`, `metrics`. With `scopes` it allows that within these only (docs/server.md). It expires after
-        90 days unless `expires_in` says otherwise; None for never. The creation is an event; the log has only a
-        digest of the token. Raises `InvalidInput`, `LimitExceeded`.
+        - `actor`: the name that is recorded in every event that its holder appends
+        - `verbs`: what it allows: `read`, `record`, `forget`, `admin`, `metrics`
+        - `scopes`: it allows that within these only (docs/server.md); empty for everywhere
+        - `expires_in`: when it ends, 90 days by default; None for never
+
+        The creation is an event; the log has only a digest of the token. Raises `InvalidInput`, `LimitExceeded`.
         """
         self._boundary.require_none("admin.create_token")
         return self._tokens.create(actor, verbs=verbs, scopes=scopes, expires_in=expires_in)
@@ -126,7 +141,9 @@ class AdminService:
         return Results(self._tokens.all())
 
     def revoke_token(self, token: str) -> Token:
-        """Revoke a token, given by its id. Every server notices with its next request; doing it again changes nothing.
+        """Revoke a token. Every server notices with its next request; doing it again changes nothing.
+
+        - `token`: its id
 
         The revocation is an event. Raises `InvalidInput` for an unknown id.
         """
@@ -144,6 +161,8 @@ class AdminService:
     def remove_node(self, node: str) -> bool:
         """Remove a node that is gone for good, so that nothing waits for it. Return whether there was one of that id.
 
+        - `node`: its id
+
         A node that still runs is back when it next notes something. Raises `StoreNotWritable` for a user who may only
         read the log.
         """
@@ -153,8 +172,11 @@ class AdminService:
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.
 
+        - `erasures`: what `store.audit.erasures` returned; known ones are skipped
+        - `progress`: called now and then with what is done and what there is to do
+
         Tokens among them are revoked. Where only the log or only the keys are older, opening the store repeats the
-        forgetting. Known erasures are skipped. Raises as `MemoryStore.forget` does.
+        forgetting. Raises as `MemoryStore.forget` does.
         """
         self._boundary.require_none("admin.reapply_erasures")
         return self._forgetting.reapply(erasures, progress=progress)

@@ -24,15 +24,20 @@ def connect(
     allow_http: bool = False,
     trust_env: bool = False,
 ) -> MemoryStore:
-    """Return the store that a server serves at `url`: same methods, arguments and errors as a local one.
+    """Return the store that a server serves: same methods, arguments and errors as a local one.
 
-    `token` is one that was printed when it was created; a server on this machine may need none. `scope` limits the
-    store to one scope or several, as in `MemoryStore.open`. `verify` is a file of certificate authorities, in place
-    of those of the system, or False to accept any certificate. `timeout_s` is how long the server may be silent. What
-    the server did not begin is tried again, and so is what may be repeated without doubling anything, up to `tries`
-    times within `patience_s` seconds: each write to a session has a key, so that a cut connection neither loses nor
-    doubles a turn (docs/server.md). A token is sent over `http` only to this machine, unless `allow_http`; proxies
-    and certificates named in the environment are used only with `trust_env`.
+    - `url`: the URL of the server
+    - `token`: one that was printed when it was created; a server on this machine may need none
+    - `scope`: limits the store to one scope or several, as in `MemoryStore.open`
+    - `verify`: a file of certificate authorities, in place of those of the system; False to accept any certificate
+    - `timeout_s`: how long the server may be silent, in seconds
+    - `tries`: how often a call is sent at most
+    - `patience_s`: how long calls are sent again, in seconds
+    - `allow_http`: send a token over `http` to other machines than this one, too
+    - `trust_env`: use proxies and certificates named in the environment
+
+    What the server did not begin is tried again, and so is what may be repeated without doubling anything: each write
+    to a session has a key, so that a cut connection neither loses nor doubles a turn (docs/server.md).
 
     Nothing is sent before the first call. Methods also raise `LogUnreachable`, where the server does not answer; the
     message says whether the call may have been carried out. Raises `InvalidInput`, `ExtraMissing` without `httpx2`.

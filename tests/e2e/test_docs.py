@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import MemoryStore, Session, cli
+import mnemolog
+from mnemolog import cli
 from mnemolog.cli.app import loaded
+from mnemolog.operation_table import OWNERS
 from mnemolog.projections.drift import MEANS
 from mnemolog.projections.maintenance import tables
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.vectors import inventory
+from mnemolog.session import SessionAt
 from tests.pages import (
     ROOT,
     blocks,
@@ -58,21 +61,31 @@ def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_fo
         run_block(page, line, compare=False)
 
 
-DESCRIBED = [
-    *(MemoryStore.open, MemoryStore.record, MemoryStore.switch),
-    *(MemoryStore.recall, MemoryStore.context, MemoryStore.find),
-    *(Session.record, Session.recall, Session.context),
+PUBLIC = [
+    *(call for name in mnemolog.__all__ if inspect.isfunction(call := getattr(mnemolog, name))),
+    *(
+        call
+        for owner in (*OWNERS, SessionAt)
+        for name, call in inspect.getmembers(owner, inspect.isroutine)
+        if not name.startswith("_")
+    ),
 ]
-"""The methods whose docstring begins with an example and has a line for each parameter."""
+"""The functions and methods that users call."""
+EXAMPLES = [call for call in PUBLIC if "\n    store = MemoryStore.open(" in (inspect.getdoc(call) or "")]
 
 
-@pytest.mark.parametrize("method", DESCRIBED, ids=lambda method: method.__qualname__)
-def test_the_example_of_a_docstring_runs_and_each_parameter_has_a_line(method, tmp_path, monkeypatch):
-    """In an empty folder. The lines have the order of the signature, in which `help` shows them."""
+@pytest.mark.parametrize("call", dict.fromkeys(PUBLIC), ids=lambda call: call.__qualname__)
+def test_each_parameter_has_a_line_in_the_docstring(call):
+    """The lines have the order of the signature, in which `help` shows them."""
+    listed = re.findall(r"^- `(\w+)`: \S", inspect.getdoc(call), re.MULTILINE)
+    assert listed == [name for name in inspect.signature(call).parameters if name != "self"]
+
+
+@pytest.mark.parametrize("call", dict.fromkeys(EXAMPLES), ids=lambda call: call.__qualname__)
+def test_the_example_of_a_docstring_runs(call, tmp_path, monkeypatch):
+    """In an empty folder."""
     monkeypatch.chdir(tmp_path)
-    run_docstring(method)
-    listed = re.findall(r"^- `(\w+)`: ", inspect.getdoc(method), re.MULTILINE)
-    assert listed == [name for name in inspect.signature(method).parameters if name != "self"]
+    run_docstring(call)
 
 
 def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
