@@ -25,7 +25,7 @@ from mnemolog.domain.export import ExportHeader, ExportTrailer
 from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import INTEGER_MAX, checked_json
+from mnemolog.domain.limits import INTEGER_MAX, WAIT_S_MAX, checked_json, checked_number
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import SessionHandle, session_id_of
@@ -95,7 +95,7 @@ class ClientOperation:
             body=body,
             key=secrets.token_hex(KEY_BYTES) if self.writes else None,
             repeatable=self.is_repeatable,
-            lasts_s=sum(given[name] for name in WAITS if isinstance(given.get(name), int | float)),
+            lasts_s=sum(checked_number(name, given[name], most=WAIT_S_MAX) for name in WAITS & given.keys()),
             takes_long=self.takes_long,
         )
 

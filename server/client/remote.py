@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.result import Results
 from mnemolog.operation_table import Method
 from mnemolog.server.client.connection import Connection
@@ -43,6 +44,7 @@ class Remote:
             falls = arguments.get("newest_first", False)
             if last is not None:
                 arguments |= {"limit": last, "newest_first": True}
+            checked_whole("limit" if last is None else "last", arguments.get("limit", PAGE_MAX), least=1)
             pages = self._pages(operation, arguments)
             first = next(pages)  # So that a refused call raises now.
             items = chain(first.items, (item for page in pages for item in page.items))
@@ -72,7 +74,7 @@ class Remote:
         left = arguments.get("limit", operation.limit)
         cursor = "before" if arguments.get("newest_first") else "after"
         while True:
-            if left is None or (isinstance(left, int) and left > PAGE_MAX):
+            if left is None or left > PAGE_MAX:
                 arguments["limit"] = PAGE_MAX
             elif "limit" in arguments or left != operation.limit:
                 arguments["limit"] = left
