@@ -16,9 +16,9 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.state import NoteState, TaskState
-from mnemolog.projections.context.answer import ContextPassage, WhyLeftOut
-from mnemolog.projections.context.packing import GrowingTurn, Packing
-from mnemolog.projections.context.rendering import HEADING, note_block, task_block, value_block
+from mnemolog.projections.context.answer import BlockKind, ContextPassage, WhyLeftOut
+from mnemolog.projections.context.packing import STANDING_TOKENS_MAX, GrowingTurn, Packing
+from mnemolog.projections.context.rendering import HEADING, Static, note_block, task_block, value_block
 from mnemolog.projections.context.token_counting import Counter, counter_of, estimated_tokens
 
 DAY = datetime(2026, 3, 16, 10, tzinfo=UTC)
@@ -59,7 +59,7 @@ def cut(whole, length):
     return replace(whole, text=text, end=len(text))
 
 
-def packed(budget, counter=estimated_tokens, *, static=(), passages=()):
+def packed(budget, counter=estimated_tokens, *, static=(), always=(), standing=(), passages=(), replies=()):
     packing = Packing(
         budget,
         Counter("test", counter),
@@ -67,7 +67,9 @@ def packed(budget, counter=estimated_tokens, *, static=(), passages=()):
         consecutive=lambda one, other: one.session == other.session and other.position == one.position + 1,
     )
     packing.add_static(static)
+    packing.add_standing(always, standing)
     packing.add_turns([GrowingTurn(item.of, partial(cut, item)) for item in passages])
+    packing.add_turns([GrowingTurn(item.of, partial(cut, item)) for item in replies], found=False)
     return packing.packed()
 
 
@@ -196,3 +198,71 @@ def test_a_more_relevant_turn_is_shown_at_greater_length():
     assert all(more >= less for short, long in pairwise(lengths) for less, more in zip(short, long, strict=False))
     assert lengths[-1] == [2_000, 2_000, 2_000, 5]
     assert lengths[0][-1] == 5
+
+
+def shown_in(found):
+    """The positions of the turns that a context shows."""
+    return [position for block in found.blocks for position in block.positions]
+
+
+def more_for_a_whole(text):
+    """A tokenizer that counts more for a text than for its parts: as many tokens again for each ten characters."""
+    return len(text) ** 2 // 1_000
+
+
+def test_working_memory_is_counted_as_a_whole():
+    """It keeps to its half, also where a tokenizer counts more for the whole of it than for its blocks."""
+    values = [value_block(f"k{n}", "x" * 40) for n in range(20)]
+    alone = packed(200, more_for_a_whole, static=values)
+    assert 50 < alone.tokens <= 100
+    assert len(alone.blocks) + len(alone.left_out) == 20
+
+
+def test_standing_statements_keep_to_their_tokens_however_large_the_budget_is():
+    """Those without a condition to half of them; of a small budget they take a fifth."""
+    said = [Static(BlockKind.STANDING, f"  @{n} 2026-03-16: always answer in metric") for n in range(100)]
+
+    def tokens(budget, **how):
+        return sum(block.tokens for block in packed(budget, **how).blocks)
+
+    one = estimated_tokens(said[0].text)
+    for budget, most in ((100_000, STANDING_TOKENS_MAX), (500, 100)):
+        assert most - 3 * one < tokens(budget, standing=said) <= most
+        assert most // 2 - 3 * one < tokens(budget, always=said) <= most // 2
+        assert most - 4 * one < tokens(budget, always=said, standing=said) <= most
+
+
+def test_an_excerpt_ends_at_midnight():
+    """Each day of a session has its heading, also where one turn follows the other."""
+    late = replace(passage(1, "Good night."), said_at=DAY.replace(hour=23, minute=59))
+    early = replace(passage(2, "Good morning."), said_at=late.said_at + timedelta(minutes=2))
+    found = packed(1_000, passages=[late, early])
+    assert [block.positions for block in found.blocks] == [(1,), (2,)]
+    first, second = (found.text.index(day) for day in ("2026-03-16", "2026-03-17"))
+    assert first < found.text.index("Good night.") < second < found.text.index("Good morning.")
+
+
+def test_the_heading_of_a_session_is_counted_before_a_turn_is_taken():
+    """Once: a turn below the same heading is taken where one that needs another heading does not fit."""
+    turns = [passage(1, "x" * 40), passage(2, "y" * 40, session="another session"), passage(3, "z" * 40)]
+    both = packed(10_000, len, passages=[turns[0], turns[2]])
+    found = packed(both.tokens + 1, len, passages=turns)
+    assert (shown_in(found), [item.position for item in found.left_out]) == ([1, 3], [2])
+
+
+def test_the_heading_of_a_kind_of_block_is_counted_before_a_block_is_taken():
+    """So a shorter note is taken where the newest one fits only without it."""
+    value, short, long = value_block("k", "v"), *(note_block(NoteState(text, Micros(0))) for text in ("a", "b" * 6))
+    both = packed(10_000, len, static=[value, short])
+    found = packed(2 * (both.tokens + 1), len, static=[value, short, long])
+    assert [block.text for block in found.blocks] == [value.text, short.text]
+
+
+@pytest.mark.parametrize("counter", [len, more_for_a_whole])
+def test_a_reply_for_which_there_is_no_room_is_not_reported(counter):
+    """No recall has found it: neither where it does not fit at once, nor where the whole is too large in the end."""
+    found, reply = passage(1, "x" * 40), replace(passage(2, "y" * 40), relevance=None)
+    shown = packed(10_000, counter, passages=[found])
+    assert shown_in(packed(10_000, counter, passages=[found], replies=[reply])) == [1, 2]
+    without = packed(shown.tokens + 1, counter, passages=[found], replies=[reply])
+    assert (shown_in(without), without.left_out) == ([1], ())
