@@ -121,6 +121,29 @@ def test_a_node_that_is_open_serves_nothing_of_it_from_then_on(opened, tmp_path)
         assert waiting(two) == [["three"]]
 
 
+def test_a_node_does_not_confirm_what_another_one_forgot_while_it_purged(opened, monkeypatch):
+    """It has read its files before: what came in between may be in them."""
+    with opened("one") as one, opened("two") as two:
+        told(one)
+        read_all(two)
+        real, places = purging.purge, []
+
+        def purge(layout, *given, **options):
+            places.append(layout.folder.name)
+            left = real(layout, *given, **options)
+            if places == ["two"]:
+                assert one.forget(session="secret", reason="asked for meanwhile").complete
+            return left
+
+        monkeypatch.setattr(purging, "purge", purge)
+        assert two.forget(session="other", reason="asked for").complete
+        assert places == ["two", "one"]
+        assert waiting(one) == [["two"]]
+        monkeypatch.undo()
+        assert not two.find(SECRET)
+        assert waiting(one) == []
+
+
 def test_a_node_with_a_projector_confirms_without_being_read(opened):
     """Its thread looks at the log anyway."""
     with opened("one") as one:
