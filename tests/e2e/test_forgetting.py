@@ -393,7 +393,7 @@ def test_contexts_that_showed_what_is_forgotten_go_whoever_asked(store, kind):
     value = store.head().position
     store.switch("desk", reason="branch", session="alice", agent="one", scope="desk/one")
     store.switch("further", reason="branch", session="desk", agent="two", scope="desk/two")
-    store.start_session("beside", scope="desk/one", title="beside").record("user", "a tram")
+    store.start_session("beside", scope="desk/one", title="beside", parent="alice").record("user", "a tram")
     inherited = [store.session(name).context("ferry", 300, receipt=True).receipt for name in ("desk", "further")]
     titled = store.context("ferry", 300, receipt=True).receipt
     beside = store.session("beside").context("tram", 300, receipt=True).receipt
@@ -404,7 +404,10 @@ def test_contexts_that_showed_what_is_forgotten_go_whoever_asked(store, kind):
 
 
 def test_questions_at_the_root_may_quote_items_and_threads(store):
-    """They belong to no session: forgetting them by position counts and takes along such questions."""
+    """They belong to no session: forgetting them by position counts and takes along such questions.
+
+    One that is named itself is not counted among those.
+    """
     items = Items(store)
     with items.batch() as batch:
         batch.put(("users", "alice"), "phone", {"text": SAID})
@@ -413,6 +416,8 @@ def test_questions_at_the_root_may_quote_items_and_threads(store):
     asked = store.recall(f"is it {SAID}?", receipt=True).receipt
     would = store.forget(positions=places, dry_run=True)
     assert ([item.position for item in would.asked], would.questions) == ([asked], 1)
+    named = store.forget(positions=[*places, asked], questions=False, dry_run=True)
+    assert (named.asked, named.questions_left, named.events) == ((), 0, 2)
     kept = store.forget(positions=places, questions=False)
     assert kept.questions_left == 1
     assert (f"position {asked}",) in [item.items for item in kept.certificate.remains]
