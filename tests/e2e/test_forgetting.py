@@ -20,8 +20,10 @@ from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import ForgetTarget, Forgotten, TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.forgetting.results import Erasure
 from mnemolog.projections.history import states
+from mnemolog.projections.quarantine import LogRange
 from tests.postgres import put_log_in_postgres
 from tests.support import HashEncoder, decided_on, forbid_writing
 
@@ -421,6 +423,20 @@ def test_questions_at_the_root_may_quote_items_and_threads(store):
     kept = store.forget(positions=places, questions=False)
     assert kept.questions_left == 1
     assert (f"position {asked}",) in [item.items for item in kept.certificate.remains]
+
+
+@pytest.mark.local
+def test_what_is_in_quarantine_goes_unless_it_is_known_to_be_of_another_log(told, tmp_path):
+    """Nobody knows what it holds. What a purge that was killed had begun to delete goes, too."""
+    quarantine = told.admin.quarantine()
+    for name, log_id in (("unknown", ""), ("own", told.parts.log.log_id), ("other", "f" * 32)):
+        (tmp_path / name).write_text("quokka")
+        built_from = LogRange(log_id, ORIGIN, Position(1), "ab" * 32) if log_id else None
+        assert quarantine.add(tmp_path / name, reason="damaged", built_from=built_from)
+    left = quarantine.folder / ".removed.1234"
+    left.write_text("quokka")
+    assert told.forget(session="a").complete
+    assert ([item.was for item in quarantine.items()], left.exists()) == (["other"], False)
 
 
 @pytest.mark.local
