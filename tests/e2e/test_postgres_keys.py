@@ -484,3 +484,26 @@ def test_status_and_doctor_say_that_the_database_of_the_keys_does_not_answer(nod
         with pytest.raises(errors.LogUnreachable, match="does not answer"):
             list(store.events())
     assert "Check that PostgreSQL runs" in " ".join(run("doctor", tmp_path / "a", "--model", "none").stdout.split())
+
+
+def test_erasures_that_are_repeated_for_older_keys_purge_an_open_node_again(node, postgres_url, tmp_path):
+    """It may have read the content in between, though it had purged its files after the first time."""
+    tables = [f"{postgres_keys.SCHEMA}.{name}" for name in ("nodes", "destroyed", "requests")]
+    with node("one") as one, connect(postgres_url) as database:
+        one.session("secret").record("user", "a heliotrope")
+        of = [log_id_of(one)]
+        kept = database.execute(f"SELECT * FROM {tables[0]} WHERE log_id = %s", of).fetchall()
+        assert one.forget(session="secret").complete
+        with database.transaction(), database.cursor() as cursor:
+            for table in tables:
+                cursor.execute(f"DELETE FROM {table} WHERE log_id = %s", of)
+            cursor.executemany(f"INSERT INTO {tables[0]} VALUES ({', '.join(['%s'] * len(kept[0]))})", kept)
+            cursor.execute(
+                f"UPDATE {postgres_keys.SCHEMA}.meta SET last_change = gen_random_uuid() WHERE log_id = %s", of
+            )
+        (tmp_path / "views").write_text("a heliotrope")
+        assert one.admin.quarantine().add(tmp_path / "views", reason="damaged")
+        assert "a heliotrope" in str([item.event for item in one.events()])
+        assert one.admin.reapply_erasures(one.audit.erasures()).pending is None
+        assert one.admin.quarantine().items() == []
+        assert "a heliotrope" not in str([item.event for item in one.events()])
