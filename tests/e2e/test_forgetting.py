@@ -440,6 +440,27 @@ def test_what_is_in_quarantine_goes_unless_it_is_known_to_be_of_another_log(told
 
 
 @pytest.mark.local
+def test_what_a_model_said_of_a_text_that_it_refused_goes_with_the_text(folder):
+    """It may quote it: it was listed beside the vectors of the other turns."""
+
+    class Quoting(HashEncoder):
+        def encode(self, texts):
+            if "quokka" in str(texts):
+                raise RuntimeError(f"no vector for {texts}")
+            return super().encode(texts)
+
+    with MemoryStore.open(folder, model=Quoting(), background=False) as store:
+        turns = [store.session("a").record("user", text) for text in ("a ferry", "a quokka", "a tram")]
+        store.rebuild("vectors", skip_bad=True)
+        assert [item.position for item in store.status().vectors[0].skipped] == [turns[1].position]
+        files = folder / "projections" / "vectors"
+        assert any(b"quokka" in path.read_bytes() for path in files.rglob("*.*") if path.is_file())
+        assert store.forget(positions=turns[1].position).complete
+        assert store.status().vectors[0].skipped == ()
+        assert not any(b"quokka" in path.read_bytes() for path in files.rglob("*.*") if path.is_file())
+
+
+@pytest.mark.local
 def test_who_is_bound_to_a_scope_takes_along_what_was_asked_within_it(questioned):
     """The others are counted, and neither listed nor changed."""
     store, _, asked = questioned
