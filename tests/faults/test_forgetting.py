@@ -341,7 +341,10 @@ def test_what_was_forgotten_stays_so_when_older_copies_are_restored(filled, tmp_
 
 
 def test_a_restored_log_takes_new_turns_where_forgotten_ones_were(tmp_path):
-    """Their keys are destroyed, so they get others; erasing again what was asked for then leaves them alone."""
+    """Their keys are destroyed, so they get others; erasing again what was asked for then leaves them alone.
+
+    Forgetting the session takes what was encrypted with the former keys and with the new ones.
+    """
     folder = tmp_path / "memory"
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s")
@@ -360,6 +363,9 @@ def test_a_restored_log_takes_new_turns_where_forgotten_ones_were(tmp_path):
         store.rebuild("views")
         assert [turn.text for turn in store.turns("s")] == ["first", "second anew", "third anew"]
         assert store.verify(contents=True).sound
+        assert store.forget(session="s").complete
+        left = str([item.event for item in store.events()])
+        assert [text for text in ("first", "second anew", "third anew") if text in left] == []
 
 
 def test_a_reader_that_keeps_the_log_of_changes_is_waited_for_later(filled):
