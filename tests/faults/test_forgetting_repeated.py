@@ -10,6 +10,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.domain.events import ForgetCompleted
+from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting import service
 from mnemolog.forgetting.service import Forgetting
 from tests.support import wait_until
@@ -92,3 +93,21 @@ def test_what_is_repeated_for_older_keys_counts_as_pending_until_it_is_completed
         (*_, last) = (item.event for item in store.events())
         assert isinstance(last, ForgetCompleted)
         assert last.requests == [request]
+
+
+def test_what_another_process_forgets_is_left_to_it_for_a_while(told, monkeypatch):
+    """Answers would wait for both. After that time it is carried on."""
+    real, tries = purging.alone, []
+
+    def alone(*given, **how):
+        tries.append(given)
+        return real(*given, **how)
+
+    with reader(told / "keys.db") as reading, reopened(told) as store, reopened(told) as other:
+        assert store.forget(session="ann").pending
+        monkeypatch.setattr(purging, "alone", alone)
+        assert (other.recall("quokka", mode="text").hits[0].session, tries) == ("bob", [])
+        reading.close()
+        other.parts.forgetting._retry_at = 0.0
+        wait_until(lambda: other.recall("x") is not None and not other.status().forgetting.pending, what="the wipe")
+        assert tries
