@@ -118,6 +118,21 @@ class _Question(NamedTuple):
     stays: bool
 
 
+class _Erased(NamedTuple):
+    """What is to be erased, as the receipt of an answer may have shown it."""
+
+    sessions: set[str]
+    """Sessions that are erased entirely."""
+    gone: Positions
+    """The events."""
+    titles: set[str]
+    """Other sessions that lose their name."""
+    titled: Positions
+    """The events of these: a hit shows the name of its session."""
+    memory: dict[str, int]
+    """The first named event of the working memory of each session: a context shows it, also that of a branch."""
+
+
 def _behind(prefix: str) -> str:
     """Return the first name behind all that begin with a prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
@@ -151,9 +166,10 @@ class Planner:
         scopes = sorted({item.stream for item in facts if selector.holds_scope(str(facts_scope(item.stream)))})
         targets += [self._whole(stream, gone) for stream in scopes]
         dependents = self._add_facts(facts, selector, sessions, gone, singled, whole={*scopes})
-        rows = map(self._tx.reads.state_head_at, selector.positions)
-        streams = {*map(session_stream, sessions), *scopes, *singled, *(row[0] for row in rows if row is not None)}
-        asked, questions = self._add_receipts(selector, sessions, streams, gone, singled)
+        rows = {position: self._tx.reads.state_head_at(position) or ("", 0, "", b"") for position in selector.positions}
+        streams = {*map(session_stream, sessions), *scopes, *singled, *(row[0] for row in rows.values())}
+        erased = self._erased(sessions, gone, {position: (row[0], row[2]) for position, row in rows.items()})
+        asked, questions = self._add_receipts(selector, erased, streams, singled)
         dependents += self._add_built_on(selector, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
@@ -165,7 +181,7 @@ class Planner:
     def asked_above(self, streams: set[str], boundary: Boundary) -> tuple[list[AskedQuestion], int]:
         """Return the first questions that are left and may quote what was in these streams, and how many there are."""
         selector = ForgetSelector(questions=False, boundary=boundary)
-        asked, counts = self._add_receipts(selector, set(), streams, Positions(ORIGIN), {})
+        asked, counts = self._add_receipts(selector, self._erased(set(), Positions(ORIGIN), {}), streams, {})
         return list(self._listed(asked)), counts[False]
 
     def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
@@ -194,9 +210,8 @@ class Planner:
     def _add_receipts(
         self,
         selector: ForgetSelector,
-        sessions: set[str],
+        erased: _Erased,
         streams: set[str],
-        gone: Positions,
         singled: dict[str, dict[int, str]],
     ) -> tuple[list[_Question], Counter[bool]]:
         """Add the receipts that go along to the single events.
@@ -213,7 +228,7 @@ class Planner:
             recall = recall_of(receipt)
             if version in singled.get(RECALLS_STREAM, {}):
                 continue
-            if not (goes := self._shows(receipt, selector, sessions, gone)):
+            if not (goes := self._shows(receipt, selector, erased)):
                 asked_in = self._asked_in(recall)
                 if above.isdisjoint(asked_in):
                     continue
@@ -228,26 +243,37 @@ class Planner:
                 singled.setdefault(RECALLS_STREAM, {})[version] = receipt.topic
         return heapq.nsmallest(ASKED_MAX, first), counts
 
-    def _shows(
-        self, receipt: RecallServed | ContextServed, selector: ForgetSelector, sessions: set[str], gone: Positions
-    ) -> bool:
+    def _shows(self, receipt: RecallServed | ContextServed, selector: ForgetSelector, erased: _Erased) -> bool:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
-        recall = recall_of(receipt)
+        recall, sessions = recall_of(receipt), erased.sessions
         is_within = any(map(selector.holds_scope, scopes_of(recall) or (ROOT,)))
-        if is_within or recall.session in sessions or any(hit in gone for hit in recall.hits):
+        found = (*recall.hits, *recall.around)
+        if is_within or recall.session in sessions or any(turn in erased.gone for turn in found):
             return True
-        if not isinstance(receipt, ContextServed):
-            return False
+        if isinstance(receipt, RecallServed):
+            return any(hit in erased.titled for hit in recall.hits)
         memory = self._lineage(receipt.of)
         titles = memory | {*receipt.sessions}
-        if titles & sessions or any(shown in gone for shown in (*receipt.turns, *receipt.facts)):
-            return True
-        rows = (self._tx.reads.state_head_at(position) for position in selector.positions if position <= recall.head)
-        return any(
-            session_of(row[0]) in (titles if row[2] == SessionStarted.topic else memory)
-            for row in rows
-            if row is not None and row[2] != TurnRecorded.topic
+        return (
+            not titles.isdisjoint(sessions | erased.titles)
+            or any(shown in erased.gone for shown in (*receipt.turns, *receipt.facts))
+            or any(erased.memory.get(session, recall.head + 1) <= recall.head for session in memory)
         )
+
+    def _erased(self, sessions: set[str], gone: Positions, named: dict[int, tuple[str, str]]) -> _Erased:
+        """Return what is to be erased as receipts may show it, given the streams and topics of the named events."""
+        titles: set[str] = set()
+        memory: dict[str, int] = {}
+        titled = Positions(self._log.head().position)
+        for position, (stream, topic) in sorted(named.items()):
+            session = session_of(stream)
+            if session is not None and topic == SessionStarted.topic:
+                titles.add(session)
+                for row in self._tx.reads.state_heads(stream):
+                    titled.add(row[0])
+            elif session is not None and topic != TurnRecorded.topic:
+                memory.setdefault(session, position)
+        return _Erased(sessions, gone, titles, titled, memory)
 
     def _asked_in(self, recall: RecallServed) -> Scopes:
         """Return the scopes in which turns could answer; the root for everything."""

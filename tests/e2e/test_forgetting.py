@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import ANY
 
 import msgspec
@@ -403,6 +405,42 @@ def test_contexts_that_showed_what_is_forgotten_go_whoever_asked(store, kind):
     store.forget(**named.get(kind, {"positions": title}), questions=False)
     gone = {item.position for item in store.audit.forgotten()}
     assert gone & {*inherited, titled, beside} == {*inherited, titled} - ({titled} if kind == "value" else set())
+
+
+SHOWN = {
+    "before a hit": (5, lambda ask: ask.recall("bicycle", context_turns=1)),
+    "after a hit": (6, lambda ask: ask.recall("tram", context_turns=1)),
+    "as the reply": (6, lambda ask: ask.recall("tram", exchange=True)),
+    "as what a hit answers": (4, lambda ask: ask.recall("bicycle", exchange=True)),
+    "as the name of a hit's session": (1, lambda ask: ask.recall("tram")),
+    "as the reply in a context": (6, lambda ask: ask.context("tram", tokens=2_000)),
+    "as a statement": (7, lambda ask: ask.context("tram", tokens=2_000, scope="acme/alice")),
+    "as a fact": (8, lambda ask: ask.context("tram", tokens=2_000, scope="acme/alice")),
+    "as a name in a context": (1, lambda ask: ask.context("tram", tokens=2_000)),
+}
+
+
+@pytest.mark.parametrize("way", SHOWN)
+def test_a_receipt_that_showed_it_beside_what_it_found_goes_although_questions_are_kept(store, way):
+    """A turn around a hit, its exchange, a passage of a context, a fact, or a name. Another receipt stays."""
+    alice = store.session("alice", scope="acme/alice", title="of alice")
+    said = ("the ferry is late", "is there a walkway", "then a bus", "is a tram there", "the bicycle is quicker")
+    for role, text in zip(("user", "assistant", "user", "user", "assistant"), said, strict=True):
+        alice.record(role, text)
+    alice.record("user", "Always answer in metric units.")
+    store.assert_fact("city", "Lisbon", scope="acme/alice")
+    store.start_session("beside").record("user", "the airport is open")
+    asks = SimpleNamespace(
+        recall=partial(store.recall, mode="text", receipt=True),
+        context=partial(store.context, mode="text", receipt=True),
+    )
+    position, ask = SHOWN[way]
+    showed, other = ask(asks).receipt, asks.recall("airport").receipt
+    found = store.audit.event(showed).event
+    assert position not in getattr(found, "recall", found).hits
+    store.forget(positions=position, questions=False)
+    gone = {item.position for item in store.audit.forgotten()}
+    assert gone & {showed, other} == {showed}
 
 
 def test_questions_at_the_root_may_quote_items_and_threads(store):
