@@ -38,10 +38,13 @@ DISTRUSTED: Final = sa.Table(
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _SOURCE: Final = msgspec.json.Decoder(SourceDistrusted)
 _POSITIONS: Final = msgspec.json.Decoder(frozenset[Position])
-_IN_SCOPES: Final = (
-    "(?4 = '[]' OR EXISTS (SELECT 1 FROM json_each(?4) AS within WHERE scope = within.value "
-    "OR (scope >= within.value || '/' AND scope < within.value || '0')))"
+_WITHIN: Final = "scope = within.value OR (scope >= within.value || '/' AND scope < within.value || '0')"
+_IN_SCOPES: Final = f"(?4 = '[]' OR EXISTS (SELECT 1 FROM json_each(?4) AS within WHERE {_WITHIN}))"
+_REACHES: Final = (
+    "json_type(source, '$.scopes') IS NULL "
+    f"OR EXISTS (SELECT 1 FROM json_each(source, '$.scopes') AS within WHERE {_WITHIN})"
 )
+"""Whether a distrust reaches the fact in a row, by its scope."""
 _TURNS: Final = (
     f"SELECT position FROM turns CROSS JOIN sessions ON started_position = place / {PLACES} "
     f"WHERE position BETWEEN ?1 AND ?2 AND {_IN_SCOPES} AND "
@@ -50,17 +53,20 @@ _FACTS: Final = f"SELECT position FROM facts WHERE position BETWEEN ?1 AND ?2 AN
 _COUNTS: Final = "(undone IS NULL OR undone > {upto}) AND distrusts.position <= {upto}"
 
 
-def of(position: str, upto: str) -> str:
+def of(position: str, upto: str, *, reaches: str = "TRUE") -> str:
     """Return the SQL of the newest distrust of the turn or fact at a position, as of `upto`; NULL for none."""
     return (
         "(SELECT max(distrust) FROM distrusted JOIN distrusts ON distrusts.position = distrust "
-        f"WHERE distrusted.position = {position} AND {_COUNTS.format(upto=upto)})"
+        f"WHERE distrusted.position = {position} AND {_COUNTS.format(upto=upto)} AND ({reaches}))"
     )
 
 
 def of_fact(upto: str) -> str:
-    """Return the SQL of the newest distrust of a row of facts: of its own, or where all turns it rests on have one."""
-    turn = of("turn.value", upto)
+    """Return the SQL of the newest distrust of a row of facts: of its own, or where all turns it rests on have one.
+
+    That of a turn counts if it reaches the scope of the fact.
+    """
+    turn = of("turn.value", upto, reaches=_REACHES)
     return (
         f"CASE WHEN EXISTS (SELECT 1 FROM distrusts) THEN coalesce({of('facts.position', upto)}, "
         f"iif(EXISTS (SELECT 1 FROM json_each(because) AS turn WHERE {turn} IS NULL), NULL, "
