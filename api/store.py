@@ -651,18 +651,19 @@ class MemoryStore(OfOneProcess):
         - `progress`: called now and then with what is done and what there is to do
 
         What was said and kept there becomes unreadable in every file of the store, hidden turns included; for sessions
-        and scopes also the receipts of recalls within them. Receipts whose hits lie in it go as well. Ids, scopes,
-        agents, idempotency keys, times and `reason` are labels and stay (docs/forgetting.md). The events stay
-        countable, and `verify` still proves the history. The keys are destroyed first: when the call returns, no
-        process that reaches the log answers with the content. What has to wait, such as rewriting a file that another
-        process reads, is in `pending`; every process that has the store open tries it again.
+        and scopes also the receipts of recalls within them. Receipts that found or showed any of it go as well. A store
+        for one scope (`within`) forgets nothing outside of it. Ids, scopes, agents, idempotency keys, times and
+        `reason` are labels and stay (docs/forgetting.md). The events stay countable, and `verify` still proves the
+        history. The keys are destroyed first: when the call returns, no process that reaches the log answers with the
+        content. What has to wait, such as rewriting a file that another process reads, is in `pending`; every process
+        that has the store open tries it again.
 
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written. `LogBusy` and `StorageFull` may also mean that the
         keys could not be destroyed: the request is recorded then and tried again, and the content can be read until
         that has succeeded.
         """
-        selector = ForgetSelector.of(session, positions, scope, questions=questions, within=self.parts.visible.states)
+        selector = ForgetSelector.of(session, positions, scope, questions=questions, visible=self.parts.visible)
         self.parts.visible.require(selector.sessions, selector.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
@@ -697,7 +698,8 @@ class MemoryStore(OfOneProcess):
 
         No recall, context, prefetched answer, list of messages or fact has them, nor facts that rest on such turns
         alone. `turns`, `find` and the history show them, marked. Answers as of an earlier position do not change.
-        A store for one scope (`within`) distrusts only what is at or below it.
+        A store for one scope (`within`) distrusts only what is at or below it: facts of other scopes that rest on a
+        turn there stay.
         Raises `InvalidInput`, `UnknownSession`: nothing was written.
         """
         sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]

@@ -419,6 +419,12 @@ class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     targets: list[ForgetTarget]
     reason: str = ""
+    scopes: list[str] = []
+    """The scopes that the caller was bound to: nothing outside of them was reached. Empty for none."""
+    questions: list[Ordinal] = []
+    """Log positions of questions that may quote it and stay: the first of them."""
+    questions_left: Count | None = None
+    """How many these are; None if they were not counted."""
 
 
 class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -431,6 +437,8 @@ class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     request: str
     versions: list[tuple[Ordinal, Ordinal]] = []
+    copies: list[str] | None = None
+    """In the stream of forgetting: where copies of these keys were known to be. None if that was not noted."""
 
 
 class ForgetCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,6 +11,12 @@ from mnemolog.domain.position import Position
 FORGETTING_STREAM: Final = "forgetting"
 """The stream of requests. Its version is the forgetting epoch: what was read in an earlier one may be forgotten."""
 
+NOTHING_OUTSIDE: Final = (
+    "A caller that is bound to scopes forgets and distrusts nothing outside of them: "
+    "facts and receipts of other scopes stay, whatever they rest on or showed."
+)
+"""Stands in reports and certificates of such callers whether there is anything outside or not."""
+
 
 def ranges_of(versions: Iterable[int]) -> list[tuple[int, int]]:
     """Return versions as the fewest ranges, ascending."""

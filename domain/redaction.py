@@ -253,6 +253,7 @@ CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
     events.ContextServed: ("recall", "of", "sessions", "values"),
     events.RecallJudged: ("by",),
     events.ForgetRequested: ("reason",),
+    events.ContentErased: ("copies",),
     ItemPut: ("value",),
     ThreadPruned: ("reason",),
 }
@@ -265,7 +266,7 @@ REFERS: Final[dict[type[Event], tuple[str, ...]]] = {
     events.ValueDeleted: ("key",),
     events.FactAsserted: ("session",),
     events.SessionSwitched: ("from_", "to"),
-    events.ForgetRequested: ("targets",),
+    events.ForgetRequested: ("targets", "scopes"),
     ItemTouched: ("key",),
     ItemDeleted: ("key",),
     ThreadCheckpointed: ("parent", "kept"),

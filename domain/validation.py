@@ -204,8 +204,9 @@ def _judgement(event: RecallJudged, position: int) -> str | None:
     return None
 
 
-def _request(event: ForgetRequested, _position: int) -> str | None:
-    return next((why for target in event.targets if (why := _ranges(target.versions)) is not None), None)
+def _request(event: ForgetRequested, position: int) -> str | None:
+    why = next((why for target in event.targets if (why := _ranges(target.versions)) is not None), None)
+    return why or _scopes(event, position)
 
 
 def _erased(event: ContentErased, _position: int) -> str | None:
@@ -216,7 +217,7 @@ def _ranges(versions: Iterable[tuple[int, int]]) -> str | None:
     return None if all(first <= last for first, last in versions) else "it names versions that cannot be"
 
 
-def _scopes(event: SourceDistrusted | TokenCreated, _position: int) -> str | None:
+def _scopes(event: SourceDistrusted | TokenCreated | ForgetRequested, _position: int) -> str | None:
     try:
         return None if all(map(parse_scope, event.scopes)) else "one of its scopes is empty"
     except MnemologError:
@@ -247,6 +248,7 @@ _EARLIER: Final[dict[type[Event], tuple[Callable[[Any], Iterable[int]], str]]] =
     FactRetracted: (lambda event: (event.fact,), "it takes back what does not come before it"),
     SourceDistrusted: (lambda event: event.turns, "it distrusts what does not come before it"),
     SourceTrusted: (lambda event: (event.distrust,), "it ends what does not come before it"),
+    ForgetRequested: (lambda event: event.questions, "it names questions that do not come before it"),
     ThreadCheckpointed: (
         lambda event: (*event.kept.values(), *(value.base or 0 for value in event.values)),
         "it is built on what does not come before it",

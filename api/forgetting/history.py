@@ -35,6 +35,8 @@ class Request(NamedTuple):
     """The last one: a request is carried out again if older keys were restored."""
     completed_at: Position | None
     """Position of the event that records it as completed, since its content was erased last."""
+    copies: list[str] | None
+    """Where copies of the keys were known to be when they were destroyed. None if that was not noted."""
 
     def not_confirmed_by(self, nodes: Sequence[NodeStatus]) -> list[NodeStatus]:
         """Return the nodes that have not confirmed that its content is gone from their projections."""
@@ -49,6 +51,7 @@ def requests(log: EventLog) -> list[Request]:
     erased: dict[str, Position] = {}
     erased_last: dict[str, Position] = {}
     completed: dict[str, Position] = {}
+    copies: dict[str, list[str] | None] = {}
     for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
         for recorded in events:
             match recorded.event:
@@ -56,12 +59,19 @@ def requests(log: EventLog) -> list[Request]:
                     asked[event.id] = recorded, event
                 case ContentErased(request=request):
                     erased.setdefault(request, recorded.position)
-                    erased_last[request] = recorded.position
+                    erased_last[request], copies[request] = recorded.position, recorded.event.copies
                     completed.pop(request, None)
                 case ForgetCompleted(requests=done):
                     completed.update(dict.fromkeys(set(done) - completed.keys(), recorded.position))
     return [
-        Request(recorded, event, erased.get(request), erased_last.get(request), completed.get(request))
+        Request(
+            recorded,
+            event,
+            erased.get(request),
+            erased_last.get(request),
+            completed.get(request),
+            copies.get(request),
+        )
         for request, (recorded, event) in asked.items()
     ]
 

@@ -9,6 +9,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
@@ -29,9 +30,9 @@ from mnemolog.domain.events import (
 from mnemolog.domain.facts import facts_scope, facts_stream
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, Scopes, covered, parse_scopes
-from mnemolog.domain.session import SessionLike, session_id_of, session_of, session_stream
+from mnemolog.domain.position import Position, Version
+from mnemolog.domain.scope import ROOT, Scope, Scopes, parse_scopes
+from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
 from mnemolog.forgetting.results import AskedQuestion
@@ -39,7 +40,6 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.recall.receipts import recall_of, scopes_of
 
 Receipt = TypeVar("Receipt", bound=Event)
@@ -52,14 +52,14 @@ ASKED_MAX: Final = 100
 class ForgetSelector(NamedTuple):
     """What a caller wants to forget."""
 
+    visible: VisibleEvents
+    """What the caller sees. Nothing else is reached."""
     sessions: frozenset[str] = frozenset()
     scopes: tuple[Scope, ...] = ()
     """Including all scopes below them."""
     positions: frozenset[int] = frozenset()
     questions: bool = True
     """Whether receipts of questions asked above or beside it, which may quote it, go along."""
-    boundary: Boundary = UNBOUNDED
-    """The scope that the caller is bound to. Questions asked outside of it stay."""
 
     @classmethod
     def of(
@@ -69,18 +69,19 @@ class ForgetSelector(NamedTuple):
         scope: str | Sequence[str],
         *,
         questions: bool,
-        within: SessionStates,
+        visible: VisibleEvents,
     ) -> ForgetSelector:
         """Return a selector, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
         sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
         scopes = [scope] if isinstance(scope, str) else scope
         places = [positions] if isinstance(positions, int) else positions
+        narrow = visible.boundary.narrow
         return cls(
-            sessions=frozenset(within.id_of(session_id_of(item)) for item in sessions),
-            scopes=tuple(chain.from_iterable(within.boundary.narrow(parse_scopes(item)) or (ROOT,) for item in scopes)),
+            visible=visible,
+            sessions=frozenset(visible.id_of(item) for item in sessions),
+            scopes=tuple(chain.from_iterable(narrow(parse_scopes(item)) or (ROOT,) for item in scopes)),
             positions=frozenset(checked_position("positions", item) for item in places),
             questions=questions,
-            boundary=within.boundary,
         )
 
     def holds_scope(self, scope: str) -> bool:
@@ -162,7 +163,8 @@ class Planner:
         singled = self._singled(selector, sessions)
         for position in selector.positions:
             gone.add(position)
-        facts = self._of_facts(since=0 if sessions or selector.scopes else min(selector.positions))
+        since = 0 if sessions or selector.scopes else min(selector.positions)
+        facts = [item for item in self._of_facts(since=since) if selector.visible.shows_stream(item.stream)]
         scopes = sorted({item.stream for item in facts if selector.holds_scope(str(facts_scope(item.stream)))})
         targets += [self._whole(stream, gone) for stream in scopes]
         dependents = self._add_facts(facts, selector, sessions, gone, singled, whole={*scopes})
@@ -177,12 +179,6 @@ class Planner:
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
         targets = [target for target in targets if target.counts]
         return Plan(targets, named, dependents, self._listed(asked), questions[True], questions[False])
-
-    def asked_above(self, streams: set[str], boundary: Boundary) -> tuple[list[AskedQuestion], int]:
-        """Return the first questions that are left and may quote what was in these streams, and how many there are."""
-        selector = ForgetSelector(questions=False, boundary=boundary)
-        asked, counts = self._add_receipts(selector, self._erased(set(), Positions(ORIGIN), {}), streams, {})
-        return list(self._listed(asked)), counts[False]
 
     def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
         """Return all content of a stream that is left, and add the positions of all that it ever had to `gone`."""
@@ -225,20 +221,18 @@ class Planner:
         receipts: Iterator[tuple[Version, RecallServed | ContextServed]]
         receipts = chain(self._receipts(RecallServed), self._receipts(ContextServed))
         for version, receipt in receipts:
-            recall = recall_of(receipt)
-            if version in singled.get(RECALLS_STREAM, {}):
+            if version in singled.get(RECALLS_STREAM, {}) or not selector.visible.shows_receipt(receipt):
                 continue
+            recall = recall_of(receipt)
             if not (goes := self._shows(receipt, selector, erased)):
                 asked_in = self._asked_in(recall)
                 if above.isdisjoint(asked_in):
                     continue
-                scope = Scope(", ".join(asked_in))
-                is_inside = all(covered(selector.boundary.scopes, item) for item in asked_in)
-                goes = selector.questions and is_inside
+                goes = selector.questions
                 counts[goes] += 1
-                if is_inside:
-                    first.append(_Question(version, scope, recall.session, recall.query, stays=not goes))
-                    first = heapq.nsmallest(ASKED_MAX, first) if len(first) > 2 * ASKED_MAX else first
+                scope = Scope(", ".join(asked_in))
+                first.append(_Question(version, scope, recall.session, recall.query, stays=not goes))
+                first = heapq.nsmallest(ASKED_MAX, first) if len(first) > 2 * ASKED_MAX else first
             if goes:
                 singled.setdefault(RECALLS_STREAM, {})[version] = receipt.topic
         return heapq.nsmallest(ASKED_MAX, first), counts
@@ -383,7 +377,7 @@ class Planner:
                     raise errors.InvalidInput("positions", f"{why}; forget the fact, position {event.fact}")
             elif isinstance(event, FactAsserted) and event.because:
                 goes = any(turn in gone for turn in event.because) and all(
-                    turn in gone or not self._is_content(turn) for turn in event.because
+                    turn in gone or not self._is_content(turn, selector.visible) for turn in event.because
                 )
             elif isinstance(event, FactAsserted):
                 goes = event.session in sessions
@@ -393,10 +387,10 @@ class Planner:
                 added += 1
         return added
 
-    def _is_content(self, position: int) -> bool:
-        """Whether the content of an event is not forgotten yet."""
+    def _is_content(self, position: int, visible: VisibleEvents) -> bool:
+        """Whether the content of an event is visible and not forgotten yet."""
         row = self._tx.reads.state_head_at(position)
-        return row is None or self._is_there(position, *row)
+        return row is None or (visible.shows_stream(row[0]) and self._is_there(position, *row))
 
     def _checked(self, position: int, row: tuple[str, int, str, bytes] | None) -> tuple[str, int, str, bytes]:
         if row is None:

@@ -36,7 +36,7 @@ class NodeStatus(Result, frozen=True, kw_only=True):
     """What was forgotten up to this position is gone from its projections."""
 
 
-Kind = Literal["names", "questions", "keys", "files", "nodes", "digests"]
+Kind = Literal["names", "questions", "keys", "files", "nodes", "digests", "scopes"]
 
 
 class Remainder(Result, frozen=True, kw_only=True):
@@ -56,13 +56,16 @@ class Statements(Result, frozen=True, kw_only=True):
     complete: bool
     """Whether keys and projections of the node that did it were rewritten without them."""
     confirmed_by: tuple[str, ...]
-    """Nodes of a log in PostgreSQL whose projections have none of it."""
+    """Nodes of a log in PostgreSQL whose projections have none of it, as long as others are waited for."""
     waiting_for: tuple[str, ...]
     """Nodes that have not confirmed it."""
 
 
 class Certificate(Result, frozen=True, kw_only=True):
-    """What a request to forget took. An export of the log proves all but `statements` (docs/verify_export.py)."""
+    """What a request to forget took. An export proves all but `statements` and `remains` (docs/verify_export.py).
+
+    What it counts is counted as of the request. Once it says `complete` and waits for no node, it stays the same.
+    """
 
     format: str = "mnemolog-certificate"
     version: int = 1
@@ -71,6 +74,8 @@ class Certificate(Result, frozen=True, kw_only=True):
     requested_at: UtcTime
     reason: str
     actor: str
+    scopes: tuple[str, ...]
+    """The scopes that the caller was bound to; none for a caller who was not."""
     asked: tuple[ForgetTarget, ...]
     """What was asked, as it is in the log: versions of streams, and how many events with content these are."""
     positions: tuple[tuple[int, int], ...]
@@ -123,9 +128,9 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     questions: int = 0
     """How many are receipts of questions that were asked above or beside the content, and may quote it."""
     questions_left: int = 0
-    """How many of these stay: by choice, or because they are outside of the scope that the store was opened for."""
+    """How many of these stay."""
     asked: tuple[AskedQuestion, ...] = ()
-    """The first of both, up to 100; none that are outside of that scope."""
+    """The first of both, up to 100."""
     pending: str | None = None
     """What had to wait, and why: rewriting the keys' files, or the projections'. No answer has the content any more.
     Every process that has the store open tries again, about once a minute, and so does the next `open`."""
@@ -133,6 +138,8 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     """Nodes of a log in PostgreSQL whose files have none of it any more, this one among them."""
     waiting_for: tuple[NodeStatus, ...] = ()
     """The other nodes. They serve nothing of it either; `store.audit.pending_erasures` lists who has not confirmed."""
+    outside: str = ""
+    """For a caller that is bound to scopes, what that means: the same sentence for every request. Else empty."""
     certificate: Certificate | None = None
     """What to keep of it. None if there was no request."""
 

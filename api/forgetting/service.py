@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -19,7 +18,7 @@ from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested
-from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import Boundary
@@ -90,16 +89,15 @@ class Forgetting:
         self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
     ) -> ForgetReport:
         """See `MemoryStore.forget`."""
-        keyring = self._keys()
+        keyring, boundary = self._keys(), selector.visible.boundary
         for scope in selector.scopes:
             if not scope:
                 raise errors.InvalidInput("scope", "name one: the whole store is forgotten by deleting its folder")
         if not (selector.sessions or selector.scopes or selector.positions):
             raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
         if dry_run:
-            return _report(
-                self._log.appends.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(selector)), dry_run=True
-            )
+            plan = self._log.appends.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(selector))
+            return _report(plan, boundary, dry_run=True)
         with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
             request = secrets.token_hex(8)
 
@@ -107,15 +105,23 @@ class Forgetting:
                 plan = Planner(self._log, keyring, tx).plan(selector)
                 if not plan.targets:
                     return plan, None
-                event = ForgetRequested(id=request, targets=plan.targets, reason=reason)
+                event = ForgetRequested(
+                    id=request,
+                    targets=plan.targets,
+                    reason=reason,
+                    scopes=list(selector.visible.boundary.scopes),
+                    questions=[question.position for question in plan.asked if question.stays],
+                    questions_left=plan.questions_left,
+                )
                 return plan, tx.append(FORGETTING_STREAM, event).position
 
             plan, position = self._log.appends.transact(work)
             self.reached("requested")
             self._tries, self._retry_at = 1, 0.0
             self._waits = self._complete(progress)
-        report = _report(plan, request=None if position is None else request, position=position, pending=self._waits)
-        return self._certified(report, selector.boundary)
+        made = None if position is None else request
+        report = _report(plan, boundary, request=made, position=position, pending=self._waits)
+        return self._certified(report)
 
     def resume(self, *, carry_on: bool = True) -> bool:
         """Resume what was interrupted or had to wait, and repeat what restoring a file has undone. Fast if nothing was.
@@ -210,33 +216,22 @@ class Forgetting:
             if (at := token.revoked_at) is not None
         ]
 
-    def certificate(self, request: str, boundary: Boundary) -> Certificate | None:
-        """Return the certificate of a request for a caller bound to a scope; None if the log has no such request."""
+    def certificate(self, request: str) -> Certificate | None:
+        """Return the certificate of a request; None if the log has no such request."""
         found = next((item for item in forgetting_record.requests(self._log) if item.event.id == request), None)
-        return None if found is None else self._certificate(found, self._nodes(), boundary)
+        return None if found is None else self._certificate(found, self._nodes())
 
-    def _certificate(self, found: Request, nodes: list[NodeStatus], boundary: Boundary) -> Certificate:
-        streams = {target.stream for target in found.event.targets}
-        keyring, questions = self._keys(), None
-        with suppress(errors.KeysMissing, errors.StoreNotWritable):  # Without them they cannot be counted.
-            asked, left = self._log.appends.rehearse(
-                lambda tx: Planner(self._log, keyring, tx).asked_above(streams, boundary)
-            )
-            questions = left, [item.position for item in asked]
+    def _certificate(self, found: Request, nodes: list[NodeStatus]) -> Certificate:
+        copies = self._known_copies(found) if found.copies is None else found.copies
+        if found.event.scopes:
+            copies = [f"copy {number}" for number, _ in enumerate(copies, 1)]
+        return certificate_of(self._log, found, Known(pending=self._waits, copies_of_keys=copies, nodes=nodes))
 
-        def copies(before: Position) -> Iterable[str]:
-            found = self._copies_of_keys(before)
-            return found if not boundary.scopes else (f"copy {number}" for number, _ in enumerate(found, 1))
+    def _known_copies(self, request: Request) -> list[str]:
+        """Return where copies of the keys of a request are known to be now."""
+        return self._copies_of_keys(request.erased_at or self._log.head().position + 1)
 
-        known = Known(
-            pending=self._waits,
-            questions=questions,
-            copies_of_keys=copies,
-            nodes=nodes,
-        )
-        return certificate_of(self._log, found, known)
-
-    def _certified(self, report: ForgetReport, boundary: Boundary) -> ForgetReport:
+    def _certified(self, report: ForgetReport) -> ForgetReport:
         """Return a report with its certificate, the nodes that have confirmed it, and those that have not."""
         if report.request is None:
             return report
@@ -247,7 +242,7 @@ class Forgetting:
             report,
             confirmed_by=tuple(node for node in nodes if node not in waiting),
             waiting_for=tuple(waiting),
-            certificate=self._certificate(request, nodes, boundary),
+            certificate=self._certificate(request, nodes),
         )
 
     def _is_settled(self) -> bool:
@@ -287,12 +282,13 @@ class Forgetting:
         if not undone:
             return None
         lacking = [item for item in undone if item.erased_at is None or not keyring.has_erasure(item.event.id)]
+        copies = {request.event.id: self._known_copies(request) for request in lacking}
         try:
             for request in lacking:
                 self._destroy(request)
             self.reached("destroyed")
             for request in lacking:
-                self._log.appends.transact(_recorded(request))
+                self._log.appends.transact(_recorded(request, copies[request.event.id]))
             self.reached("recorded")
         except errors.LogBusy as error:
             error.hint = "the request is recorded and tried again; until it succeeds, the content can be read"
@@ -350,10 +346,11 @@ class Forgetting:
         return keyring
 
 
-def _recorded(request: Request) -> Callable[[Transaction], None]:
+def _recorded(request: Request, copies: list[str]) -> Callable[[Transaction], None]:
     """Return the transaction that records the erased content in every stream, then in the stream of forgetting.
 
-    If the streams have the record already, only the latter is repeated: it ends the epoch, so earlier reads are stale.
+    The latter names the `copies` of the keys that were known before they were destroyed. If the streams have the record
+    already, only the latter is repeated: it ends the epoch, so earlier reads are stale.
     """
     event = request.event
 
@@ -366,13 +363,14 @@ def _recorded(request: Request) -> Callable[[Transaction], None]:
             versions = [(first, min(last, end)) for first, last in target.versions if first <= end]
             if versions:
                 tx.append(target.stream, ContentErased(request=event.id, versions=versions))
-        tx.append(FORGETTING_STREAM, ContentErased(request=event.id))
+        tx.append(FORGETTING_STREAM, ContentErased(request=event.id, copies=copies))
 
     return work
 
 
 def _report(
     plan: Plan,
+    boundary: Boundary,
     *,
     dry_run: bool = False,
     request: str | None = None,
@@ -392,4 +390,5 @@ def _report(
         questions_left=plan.questions_left,
         asked=plan.asked if dry_run else tuple(replace(question, query="") for question in plan.asked),
         pending=pending,
+        outside=NOTHING_OUTSIDE if boundary.scopes else "",
     )

@@ -13,13 +13,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read, visible_of
+from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.events import ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
@@ -258,6 +259,8 @@ def _summary(report: ForgetReport) -> Iterator[str]:
     if report.questions:
         asked = counted(report.questions, "question was", "questions were")
         yield f"{asked} asked above or beside it. They may quote it, and become unreadable as well."
+    if report.outside:
+        yield report.outside
     if report.questions_left:
         left = counted(report.questions_left, "question")
         yield f"{left} asked above or beside it may quote it, and will stay readable."
@@ -293,7 +296,7 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
 
     def look(store: MemoryStore) -> CertificatePage:
         asked = [found for found in _visible(store, None) if found.event.id == request.path_params["request"]]
-        made = store.parts.forgetting.certificate(asked[0].event.id, boundary_of(store)) if asked else None
+        made = store.parts.forgetting.certificate(asked[0].event.id) if asked else None
         if made is None:
             what = "No request to forget has this id."
             raise Refused(404, "There is no such erasure", what, "The page of forgetting lists all of them.")
@@ -330,11 +333,10 @@ def _certified(erasure: PastErasure, *, is_erased: bool, waiting: Sequence[str])
 
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
-    """Yield the requests up to a position that name nothing outside of the store's scope."""
-    visible = visible_of(store)
+    """Yield the requests up to a position that were made within the store's scope."""
+    within = boundary_of(store).scopes
     for found in history.requests(events_of(store)):
-        streams = {target.stream for target in found.event.targets if session_of(target.stream) is not None}
-        inside = not visible.boundary.scopes or (streams and all(map(visible.shows_stream, streams)))
+        inside = all(covered(within, scope) for scope in found.event.scopes or [ROOT])
         if inside and (at is None or found.recorded.position <= at):
             yield found
 
