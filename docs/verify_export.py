@@ -1,27 +1,35 @@
 """Verify the export of a mnemolog log: python verify_export.py [FILE] [POSITION:DIGEST] [--certificate CERTIFICATE].
 
 Needs Python alone. Every line must follow from the one before it, up to the last; with a head that was noted elsewhere
-the log must also be the one that is remembered. With the certificate of an erasure, its request and the record of its
-end must be in the log where it says. docs/format.md says how digests are made. Without FILE it reads standard input.
-Exit status: 0 sound, 3 not, 2 nothing to verify.
+the log must also be the one that is remembered. The certificate of an erasure is derived from the log again, and must
+be the same; what no log can prove is printed as stated only. docs/format.md says how digests are made and what events
+hold. Without FILE it reads standard input. Exit status: 0 sound, 3 not, 2 nothing to verify.
 """
 
 import base64
+import bisect
+import datetime
+import functools
 import hashlib
 import json
 import struct
 import sys
 from pathlib import Path
 
-ENDS = {"requested": "forget.requested.v1", "erased": "content.forgotten.v1"}
+MSGPACK = {0xC4: ("BHI", bytes), 0xCA: ("fdBHIQbhiq", None), 0xD9: ("BHI", str), 0xDC: ("HI", list), 0xDE: ("HI", dict)}
+MSGPACK = {first + at: (f">{one}", made) for first, (forms, made) in MSGPACK.items() for at, one in enumerate(forms)}
+"""By the first byte of a value: the form of the number that follows, and what has this size. None: it is the value."""
 
 
 class NotSound(Exception):
-    """What does not fit, and in which line."""
+    """What does not fit, and where."""
 
 
-def verify(lines, expected=(), certificate=None):
-    """Return (events, head) of a sound export; raise NotSound, naming the line, for any other."""
+def verify(lines, expected=(), document=None):
+    """Return (events, head) of a sound export; raise NotSound, naming the line, for any other.
+
+    A document about the log is given the header with each event. `check` compares it with what they say.
+    """
     number = 1
     try:
         header = json.loads(next(lines, b"null"))
@@ -32,8 +40,6 @@ def verify(lines, expected=(), certificate=None):
         struct.pack(">q32s", first, bytes.fromhex(digest))  # Or this line is damaged.
         if first == 0 and digest != hashlib.sha256(b"mnemolog/genesis/1\0" + identity).hexdigest():
             raise NotSound("line 1: the identity of the log was changed")
-        if certificate is not None and certificate["log_id"] != header["log_id"]:
-            raise NotSound("line 1: the certificate is of another log")
         position, missing = first, set(expected) - {f"{first}:{digest}"}
         for number, text in enumerate(lines, 2):
             row = json.loads(text)
@@ -54,29 +60,108 @@ def verify(lines, expected=(), certificate=None):
             if (row["line"], row["position"], row["digest"], row["version"]) != ("event", position, digest, known + 1):
                 raise NotSound(f"line {number}: event {row['position']} is not what was recorded")
             missing.discard(f"{position}:{digest}")
-            if certificate is not None:
-                check_certificate(certificate, number, position, row, state)
-    except KeyError as error:
+            if document is not None:
+                document.take(header, row, state)
+    except (KeyError, IndexError) as error:
         raise NotSound(f"line {number}: it has no field {error}") from error
     except (ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise NotSound(f"line {number}: it is damaged: {error!r}") from error
     raise NotSound(f"line {number}: cut off, the end is missing")
 
 
-def check_certificate(certificate, number, position, row, state):
-    """Raise NotSound if the certificate names this position for an event that this is not."""
-    for end, topic in ENDS.items():
-        if certificate[end] is not None and certificate[end]["position"] == position:
-            named = [certificate["request"], *(item["stream"] for item in certificate["asked"] if end == "requested")]
-            is_it = (row["stream"], row["topic"]) == ("forgetting", topic)
-            if not is_it or not all(name.encode() in state for name in named):
-                raise NotSound(f"line {number}: event {position} is not what the certificate names as {end}")
+def unpacked(data, at=0):
+    """Return the value in msgpack that begins at a byte, and where it ends."""
+    kind, at = data[at], at + 1
+    if kind < 0x80 or kind >= 0xE0:
+        return kind if kind < 0x80 else kind - 0x100, at
+    if kind in (0xC0, 0xC2, 0xC3):
+        return {0xC0: None, 0xC2: False, 0xC3: True}[kind], at
+    if kind < 0xC0:
+        size, made = (kind & 0x1F, str) if kind >= 0xA0 else (kind & 0x0F, list if kind >= 0x90 else dict)
+    else:
+        form, made = MSGPACK[kind]
+        (size,), at = struct.unpack_from(form, data, at), at + struct.calcsize(form)
+    if made is None:
+        return size, at
+    if made in (str, bytes):
+        return str(data[at : at + size], "utf-8") if made is str else data[at : at + size], at + size
+    parts = []
+    for _ in range(size * (2 if made is dict else 1)):
+        part, at = unpacked(data, at)
+        parts.append(part)
+    return parts if made is list else dict(zip(parts[::2], parts[1::2], strict=True)), at
 
 
-def heads_in(certificate):
-    """Return the heads that a certificate names. All must be in the log."""
-    named = (certificate[name] for name in ("before", "requested", "erased", "after"))
-    return [f"{head['position']}:{head['digest']}" for head in named if head is not None]
+class Certificate:
+    """The certificate of an erasure, and what the log says of the request that it names."""
+
+    def __init__(self, given):
+        """Keep the certificate, which `check` compares with the log."""
+        self.given, self.targets, self.found, self.stages, self.made = given, {}, [], [], None
+        self.head = None  # Of the event before; no log begins with a request.
+        for target in given["asked"]:
+            self.targets.setdefault(target["stream"], []).append(target)
+
+    def take(self, header, row, state):
+        """Take an event: one of those that the certificate names, the request, or a record of its end."""
+        if header["after"] != 0:
+            raise ValueError("a certificate is checked with the export of a whole log")
+        before, self.head, topic = self.head, {name: row[name] for name in ("position", "digest")}, row["topic"]
+        for target in self.targets.get(row["stream"], ()):
+            at = bisect.bisect(target["versions"], row["version"], key=lambda ends: ends[0])
+            if at and row["version"] <= target["versions"][at - 1][1] and target["counts"].get(topic):
+                self.found.append(row["position"])
+        if row["stream"] != "forgetting":
+            return
+        (event, end), named = unpacked(state), self.given["request"]
+        if end != len(state):
+            raise ValueError("its state is not one value")
+        if topic == "forget.requested.v1" and event["id"] == named:
+            at = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=row["recorded_at"])
+            self.made = {"format": "mnemolog-certificate", "version": 1, "log_id": header["log_id"], "request": named}
+            event = {"reason": "", "actor": "", "scopes": []} | event
+            self.made |= {name: event[name] for name in ("reason", "actor", "scopes")}
+            self.made |= {"requested_at": f"{at.isoformat()}Z", "before": before, "requested": self.head}
+            names = ("stream", "versions", "series", "counts")
+            self.made["asked"] = [{name: ({"series": 0} | item)[name] for name in names} for item in event["targets"]]
+            self.stages = [(None, self.head, False)]
+        elif topic == "content.forgotten.v1" and event["request"] == named:
+            self.stages.append((self.head, self.head, False))
+        elif topic == "forget.completed.v1" and named in event["requests"] and not self.stages[-1][2]:
+            self.stages.append((self.stages[-1][0], self.head, True))
+
+    def differing(self, erased, after, complete):
+        """Return the fields that are not those of a certificate made when the request had come so far."""
+        until = (self.made["requested"] if erased is None else self.stages[1][0])["position"]
+        found = {position for position in self.found if position < until}
+        ends = (sorted(at for at in found if at + step not in found) for step in (-1, 1))
+        events = sum(sum(target["counts"].values()) for target in self.made["asked"])
+        says = self.given["statements"] | {"keys_destroyed": 0 if erased is None else events, "complete": complete}
+        derived = self.made | {"erased": erased, "after": after, "statements": says, "remains": self.given["remains"]}
+        derived["positions"] = [list(both) for both in zip(*ends, strict=True)][:1_000]  # It has no more.
+        text = functools.partial(json.dumps, sort_keys=True)  # So that 1 is neither 1.0 nor true.
+        return [
+            name for name, value in derived.items() if name not in self.given or text(self.given[name]) != text(value)
+        ]
+
+    def check(self):
+        """Yield what is proved and what is not, in words; raise NotSound where the log says something else."""
+        differing = [self.differing(*stage) for stage in self.stages] or [["request"]]
+        if wrong := min(differing, key=len):
+            raise NotSound(f"the log says something else than the certificate: {', '.join(wrong)}")
+        erased, _, complete = self.stages[differing.index([])]
+        state = "not carried out yet" if erased is None else "completed" if complete else "carried out, not completed"
+        state += "; the log has gone on: ask for the certificate again" if differing[-1] else ""
+        yield f"the certificate's request is at position {self.made['requested']['position']}, {state}"
+        stated = self.given.keys() - self.made.keys() - {"erased", "after", "positions"}
+        yield f"Stated only, and proved by no export: {', '.join(sorted(stated))}"
+
+
+def once(pairs):
+    """Return an object in which no name stands twice."""
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return dict(pairs)
 
 
 def main(arguments):
@@ -85,24 +170,21 @@ def main(arguments):
     rest = arguments[:at] + arguments[at + 2 :]
     heads = [text for text in rest if text.partition(":")[0].isdecimal() and ":" in text]
     files = [text for text in rest if text not in heads]
+    document = None
     try:
-        certificate = json.loads(Path(arguments[at + 1]).read_bytes()) if at < len(arguments) else None
+        if at < len(arguments):
+            document = Certificate(json.loads(Path(arguments[at + 1]).read_bytes(), object_pairs_hook=once))
         with Path(files[0]).open("rb") if files else sys.stdin.buffer as source:
             if not source.peek(1):
                 return print("nothing to verify: the file is empty", file=sys.stderr) or 2
-            expected = heads[:1] + (heads_in(certificate) if certificate else [])
-            print("sound: {} events, head {}".format(*verify(source, expected, certificate)))
+            found = "sound: {} events, head {}".format(*verify(source, heads[:1], document))
+        print(found, *(document.check() if document else ()), sep="\n")
     except (OSError, IndexError) as error:
         return print("nothing to verify:", error, file=sys.stderr) or 2
     except NotSound as error:
         return print("NOT SOUND:", error) or 3
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         return print("nothing to verify: not a certificate:", repr(error), file=sys.stderr) or 2
-    if certificate is not None:
-        erased = certificate["erased"]
-        print("the certificate's request is at position {}, ".format(certificate["requested"]["position"]), end="")
-        print("not carried out yet" if erased is None else f"the record of its end at {erased['position']}")
-        print("Stated, and proved by no export: that keys are destroyed, and what nodes have confirmed.")
     return 0
 
 

@@ -96,7 +96,7 @@ def test_a_node_that_was_away_serves_nothing_of_it_after_it_returns(opened, tmp_
 def test_a_node_that_is_open_serves_nothing_of_it_from_then_on(opened, tmp_path):
     """The first read after it purges, items in quarantine too: nobody knows what words they hold.
 
-    A new node has nothing to confirm: it reads a log without that content.
+    A new node has nothing to confirm: it reads a log without that content. The certificate is the same with it.
     """
     with opened("one") as one, opened("two") as two, opened("two") as again:
         told(one)
@@ -105,16 +105,19 @@ def test_a_node_that_is_open_serves_nothing_of_it_from_then_on(opened, tmp_path)
         (tmp_path / "damaged").write_text(SECRET)
         quarantine = Quarantine(two.path / "projections" / "quarantine")
         assert quarantine.add(tmp_path / "damaged", reason="x", state="damaged")
-        one.forget(session="secret", reason="asked for")
+        report = one.forget(session="secret", reason="asked for")
+        assert report.certificate.statements.confirmed_by == (f"{os.uname().nodename}:{one.path}",)
         assert waiting(one) == [["two"]]
         assert serves_nothing(two)
         assert serves_nothing(again)
         assert two.admin.quarantine().items() == []
         assert not files_with_it(two.path)
         assert waiting(one) == []
+        certificate = one.parts.forgetting.certificate(report.request)
         with opened("three") as three:
             assert waiting(one) == []
             assert serves_nothing(three)
+            assert one.parts.forgetting.certificate(report.request) == certificate
         two.forget(session="other", reason="asked for as well")
         assert waiting(two) == [["one", "three"]]
         assert not one.recall("ferry").hits
