@@ -37,6 +37,7 @@ from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import USABLE, empty, state_of
+from mnemolog.projections.vectors.inventory import survey
 
 _FIX: Final = remedy("admin.doctor", fix=True)
 _REBUILD: Final = remedy("rebuild", "views")
@@ -315,7 +316,12 @@ class Embeddings(Cache):
         from mnemolog.projections.vectors.lookup_by_text import sweep  # It needs numpy.
 
         upto = context.log.head().position
-        return context.purge_database(path, partial(sweep, log=context.log, upto=upto, progress=context.progress))
+        covered = dict[str, Position]()
+        for found in survey(context.layout.vectors, context.log):
+            if not found.replaced:
+                covered[found.prefix] = min(found.covers, covered.get(found.prefix, upto))
+        swept = partial(sweep, log=context.log, upto=upto, covered=covered, progress=context.progress)
+        return context.purge_database(path, swept)
 
 
 class Snapshots(Cache):

@@ -130,6 +130,14 @@ class EmbeddingCache:
         return None
 
 
+def models(database: ProjectionDatabase) -> list[str]:
+    """Return the fingerprints of the models that have texts in the cache, once no one is writing any."""
+    with database.writing() as connection:
+        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+            return []
+        return [str(model) for (model,) in fetch(connection, "SELECT DISTINCT fingerprint FROM embeddings")]
+
+
 def delete(
     database: ProjectionDatabase,
     doomed: Callable[[Sequence[bytes]], Collection[bytes]],

@@ -14,6 +14,7 @@ from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import Packed
+from mnemolog.projections.vectors.folders import prefix_of
 from mnemolog.projections.vectors.manifest import Damaged
 from mnemolog.projections.vectors.rendering import rendered_turns
 from mnemolog.projections.vectors.segment import Positions, Segment
@@ -77,15 +78,26 @@ def hashes_in_log(log: Log, segment: Segment) -> Iterator[tuple[Positions, list[
             yield np.searchsorted(segment.turns, positions[held]), hashes
 
 
-def sweep(database: ProjectionDatabase, log: Log, *, upto: Position, progress: Progress | None = None) -> int:
+def sweep(
+    database: ProjectionDatabase,
+    log: Log,
+    *,
+    upto: Position,
+    covered: Mapping[str, Position] | None = None,
+    progress: Progress | None = None,
+) -> int:
     """Delete the cached vectors of texts that no turn up to `upto` has (mark and sweep). Return how many.
 
+    `covered` has the position up to which segments have the vectors of each model, by the prefix of its fingerprint:
+    only later turns need the cache.
     Those of a forgotten text cannot be found by its hash, because the text is gone. This also clears a cache that was
     restored from an older copy. Call it after raising the forgetting epoch: then no writer stores a text that it has
     read before (`EmbeddingCache.store`), and those that have begun to are waited for. Raises `ProjectionUnreadable`.
     """
     found = bytearray()
-    for events in log.read(after=ORIGIN, upto=upto, batch_max=READ_BATCH):
+    models = embeddings.models(database)
+    after = min(((covered or {}).get(prefix_of(model), ORIGIN) for model in models), default=upto)
+    for events in log.read(after=after, upto=upto, batch_max=READ_BATCH) if after < upto else ():
         for turn in rendered_turns(events):
             found += content_hash(turn.text)[:CONTENT_BYTES]
         if progress is not None:

@@ -153,6 +153,20 @@ def test_texts_of_turns_stay_and_all_others_are_deleted(database, log):
     assert cached(database, *texts) == ["one", "three"]
 
 
+def test_a_sweep_reads_no_further_back_than_segments_have_vectors(database, log):
+    """What they have is deleted, what only later turns have stays; of a model without segments all turns count."""
+    log.appends.transact(session("s"))
+    log.appends.transact(append("s", "one", "two", "three"))
+    for model in ("f", "g"):
+        EmbeddingCache(database, fingerprint=model, dimension=4).store(vectors("two", "three", "four"))
+    upto = log.head().position
+    assert sweep(database, log, upto=upto, covered={"f": upto - 1}) == 2
+    assert sweep(database, log, upto=upto, covered={"f": upto - 1, "g": upto}) == 2
+    assert cached(database, "two", "three", "four") == ["three"]
+    assert sweep(database, log, upto=upto, covered={"f": upto, "g": upto}) == 2
+    assert sweep(database, None, upto=upto) == 0
+
+
 def test_a_text_stored_while_the_sweep_begins_is_swept_too(database, log):
     """Its writer saw the old epoch; the sweep waits for it before it looks how far the table goes."""
     log.appends.transact(session("s"))
