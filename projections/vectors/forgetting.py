@@ -6,7 +6,7 @@ A segment is rewritten without the rows of these turns.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -131,6 +131,14 @@ class _SomeRows(ExactRows):
     def packed(self, rows: Rows) -> Packed:
         """Return the rows with these numbers (ascending), packed."""
         return self._rows.packed(self._left[rows])
+
+    def pieces(self) -> Iterator[Packed]:
+        """Yield all rows in order, packed."""
+        start = 0
+        for piece in self._rows.pieces():
+            first, last = np.searchsorted(self._left, (start, start + len(piece)))
+            yield piece[self._left[first:last] - start]
+            start += len(piece)
 
 
 def _described(manifest: Manifest) -> Description:

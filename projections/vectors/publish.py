@@ -28,7 +28,7 @@ from mnemolog.infra.runtime.atomic_files import (
 from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
-from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digest
+from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, StoredRows, block_digests
 from mnemolog.projections.vectors.manifest import (
     BLOCKS_FILE,
     CONTENTS_FILE,
@@ -197,7 +197,7 @@ def _write_rows(folder: Path, pieces: Iterator[Packed]) -> tuple[dict[str, FileT
 
     def written() -> Iterator[bytes]:
         for rows in _in_blocks(pieces):
-            digests.extend(block_digest(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS))
+            digests.append(block_digests(rows))
             yield rows.tobytes()
 
     size = write_pieces(folder / VECTORS_FILE, written())

@@ -21,7 +21,7 @@ from mnemolog.projections.vectors.checked_rows import (
     PIECE_ROWS,
     MemoryRows,
     StoredRows,
-    block_digest,
+    block_digests,
     bounds,
     floats,
     scores,
@@ -62,7 +62,7 @@ def stored(tmp_path):
     def make(rows):
         path, written = tmp_path / "vectors", pack(rows)
         path.write_bytes(written.tobytes())
-        digests = b"".join(block_digest(written[n : n + BLOCK_ROWS]) for n in range(0, len(rows), BLOCK_ROWS))
+        digests = block_digests(written)
         return StoredRows(path, count=len(rows), dimension=rows.shape[1], digests=digests)
 
     return make
