@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
@@ -25,20 +25,17 @@ ITEMS_MAX: Final = 100
 """What a certificate lists of each kind of remainder; the rest is counted."""
 
 
-class Known(NamedTuple):
-    """What a store knows besides its log."""
+def certificate_of(
+    log: EventLog, found: Request, *, pending: str | None, copies: Sequence[str], nodes: Sequence[NodeStatus]
+) -> Certificate:
+    """Return the certificate of a request, as far as it is carried out.
 
-    pending: str | None
-    """What has to wait, in words."""
-    copies_of_keys: Sequence[str]
-    """The copies of the keys that were known when they were destroyed; before that, those known now."""
-    nodes: Sequence[NodeStatus]
-
-
-def certificate_of(log: EventLog, found: Request, known: Known) -> Certificate:
-    """Return the certificate of a request, as far as it is carried out."""
+    - `pending`: what has to wait, in words
+    - `copies`: the copies of the keys that were known when they were destroyed; before that, those known now
+    - `nodes`: the nodes of the log
+    """
     event, at = found.event, found.recorded.position
-    waiting = found.not_confirmed_by(known.nodes)
+    waiting = found.not_confirmed_by(nodes)
     after = found.completed_at or found.erased_last or at
     is_done = found.completed_at is not None and not waiting
     return Certificate(
@@ -57,10 +54,10 @@ def certificate_of(log: EventLog, found: Request, known: Known) -> Certificate:
         statements=Statements(
             keys_destroyed=0 if found.erased_at is None else sum(sum(one.counts.values()) for one in event.targets),
             complete=found.completed_at is not None,
-            confirmed_by=() if is_done else tuple(node.label for node in known.nodes if node not in waiting),
+            confirmed_by=() if is_done else tuple(node.label for node in nodes if node not in waiting),
             waiting_for=tuple(node.label for node in waiting),
         ),
-        remains=tuple(_remains(log, found, known)),
+        remains=tuple(_remains(log, found, pending, _first(copies), waiting)),
     )
 
 
@@ -75,15 +72,17 @@ def _named_in(log: EventLog, found: Request) -> Iterator[str]:
             yield from (f"{kind} {name}" for kind, name in (("scope", started.scope), ("agent", started.agent)) if name)
 
 
-def _remains(log: EventLog, found: Request, known: Known) -> Iterator[Remainder]:
+def _remains(
+    log: EventLog, found: Request, pending: str | None, copies: tuple[str, ...], waiting: Sequence[NodeStatus]
+) -> Iterator[Remainder]:
     """Yield what is known to remain."""
     event = found.event
     if found.erased_at is None:
         yield Remainder(kind="keys", says="the keys are not destroyed yet: the content can be read")
     elif found.completed_at is None:
-        what = known.pending or "files of keys or of projections are still to be rewritten"
+        what = pending or "files of keys or of projections are still to be rewritten"
         yield Remainder(kind="files", says=f"it is not complete, and tried again: {what}")
-    if copies := _first(known.copies_of_keys):
+    if copies:
         says = "copies of the keys from before, with which any copy of the log can be read"
         yield Remainder(kind="keys", says=says, items=copies)
     keys = [key for target in event.targets for key in _keys_of(log, target)]
@@ -100,7 +99,7 @@ def _remains(log: EventLog, found: Request, known: Known) -> Iterator[Remainder]
         yield Remainder(kind="questions", says=says, items=_first(f"position {at}" for at in event.questions))
     if event.scopes:
         yield Remainder(kind="scopes", says=NOTHING_OUTSIDE, items=tuple(event.scopes))
-    if waiting := found.not_confirmed_by(known.nodes):
+    if waiting:
         says = "files of nodes that have not confirmed it; they purge them before their first answer"
         yield Remainder(kind="nodes", says=says, items=_first(node.label for node in waiting))
     says = "names stay in clear text in the log: ids, scopes, agents, actors, topics, times, sizes, reasons, and keys"

@@ -25,7 +25,7 @@ from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
-from mnemolog.forgetting.certificate import Known, certificate_of
+from mnemolog.forgetting.certificate import certificate_of
 from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
 from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
@@ -225,7 +225,7 @@ class Forgetting:
         copies = self._known_copies(found) if found.copies is None else found.copies
         if found.event.scopes:
             copies = [f"copy {number}" for number, _ in enumerate(copies, 1)]
-        return certificate_of(self._log, found, Known(pending=self._waits, copies_of_keys=copies, nodes=nodes))
+        return certificate_of(self._log, found, pending=self._waits, copies=copies, nodes=nodes)
 
     def _known_copies(self, request: Request) -> list[str]:
         """Return where copies of the keys of a request are known to be now."""
