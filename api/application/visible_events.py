@@ -82,15 +82,11 @@ class VisibleEvents:
         return answer if inside == referred else without(answer, lambda mark, item: item not in inside[mark])
 
     def inside(self, positions: Iterable[int]) -> set[int]:
-        """Return the positions whose events may be shown. Their content is not read.
-
-        One without an event takes as many questions to the log as one outside.
-        """
+        """Return the positions whose events may be shown. Their content is not read."""
         wanted, found = sorted(positions), list[tuple[int, str]]()
         for place in range(0, len(wanted), REFERENCES_AT_ONCE):
             found += self.log.streams_at(wanted[place : place + REFERENCES_AT_ONCE])
-        streams = dict.fromkeys(wanted, session.NO_SESSION) | dict(found)
-        return {position for position, stream in streams.items() if self.shows_stream(stream)}
+        return {position for position, stream in found if self.shows_stream(stream)}
 
     def shows(self, recorded: RecordedEvent) -> bool:
         """Whether an event may be shown: with a boundary, what is inside and switches between what is."""
@@ -139,7 +135,7 @@ class VisibleEvents:
     def require_turns(self, tx: Transaction, field: str, positions: Iterable[int]) -> None:
         """Raise `InvalidInput` for a position where no turn is that may be seen."""
         for position in positions:
-            stream, version, topic, head = tx.reads.state_head_at(position) or (session.NO_SESSION, 0, "", b"")
+            stream, version, topic, head = tx.reads.state_head_at(position) or ("", 0, "", b"")
             is_turn = self.shows_stream(stream) and topic == TurnRecorded.topic
             if not is_turn or tx.codec.is_forgotten(stream, version, head):
                 raise errors.InvalidInput(field, f"position {position} is no turn, or it was forgotten")

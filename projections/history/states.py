@@ -11,7 +11,7 @@ from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary, covered
-from mnemolog.domain.session import session_stream
+from mnemolog.domain.session import NO_SESSION, session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
 from mnemolog.infra.runtime import fork_guard
@@ -136,10 +136,12 @@ class SessionStates:
         return not self.boundary.scopes or self._known_inside(session) is True
 
     def _known_inside(self, session: str) -> bool | None:
-        """Whether a session is inside; None if it was never started. Only what is inside is kept."""
+        """Whether a session is inside; None if it was never started, which takes as many questions as one outside."""
         with self._kept.lock:
             inside = self._inside.get(session)
-        if inside is None and (inside := self._begins_inside(session)):
+        if inside is False:
+            self._log.first_event(NO_SESSION)
+        elif inside is None and (inside := self._begins_inside(session)) is not None:
             with self._kept.lock:
                 self._inside.put(session, inside)
         return inside
@@ -171,9 +173,8 @@ class SessionStates:
                     return False
                 scopes.append(found.started.scope)
             inside = all(covered(self.boundary.scopes, scope) for scope in scopes)
-            if inside:
-                with self._kept.lock:
-                    self._inside.put(state.session, inside)
+            with self._kept.lock:
+                self._inside.put(state.session, inside)
         return inside
 
     def holds(self, session: str) -> bool:
