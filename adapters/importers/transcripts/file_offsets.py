@@ -151,9 +151,12 @@ class Links:
         """Those that are not saved yet."""
 
     def get(self, line: str | None) -> Anchor | None:
-        """Return the turn that a line continues or copies."""
+        """Return the turn that a line continues or copies. Raises `Overtaken`: then the saved ones are unknown."""
         if line is None or line in self.fresh or self.number is None:
             return self.fresh.get(line or "")
-        query = "SELECT session, key FROM links WHERE file = ? AND line = ?"
+        query = "SELECT session, key FROM files LEFT JOIN links ON file = id AND line = ? WHERE id = ?"
         with self._offsets.database.reading() as connection:
-            return next((Anchor(*row) for row in fetch(connection, query, self.number, line)), None)
+            rows = fetch(connection, query, line, self.number)
+        if not rows:
+            raise Overtaken
+        return None if rows[0][0] is None else Anchor(*rows[0])

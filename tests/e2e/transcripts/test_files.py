@@ -12,7 +12,7 @@ import pytest
 
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.importers import import_files
-from mnemolog.adapters.importers.transcripts import Transcripts, reading
+from mnemolog.adapters.importers.transcripts import Transcripts, catch_up, reading
 from mnemolog.adapters.support.store_access import log_of
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
@@ -250,3 +250,26 @@ def test_a_killed_reader_loses_and_repeats_nothing(folder, projects, rollouts, r
         kinds = [switch.event.reason for switch in store.events() if switch.event.topic == "session.switched.v1"]
         assert (kinds.count("new"), kinds.count("compress")) == (2, 14)
         assert store.verify().findings == ()
+
+
+def test_offsets_that_are_purged_while_a_file_is_read_lose_no_link(read, said, projects, memory, monkeypatch):
+    """A line that continues one without a turn, which only the offsets know of, is not recorded until they do again."""
+    talk = Claude(projects, A)
+    talk.say("Boil the kettle.")
+    hook = talk.hook()
+    talk.say("Now the tea.")
+    read()
+    secret = memory.session("other").record("user", "a secret")
+    talk.say("Boil it slowly.", after=hook)
+    begin = catch_up.begin
+
+    def forgotten_meanwhile(*arguments, **options):
+        reading = begin(*arguments, **options)
+        if memory.session("other").turns():
+            memory.forget(positions=[secret.position])
+        return reading
+
+    monkeypatch.setattr(catch_up, "begin", forgotten_meanwhile)
+    read()
+    read()
+    assert said(A) == ["Boil the kettle.", "Boil it slowly."]
