@@ -43,6 +43,10 @@ class Log(Protocol):
         """Committed events of `(after, upto]` in order of position, in batches of 1 to `batch_max`."""
         ...
 
+    def read_stream(self, stream: str, *, upto: Position) -> Iterator[list[RecordedEvent]]:
+        """Committed events of one stream up to a position, in order, in batches."""
+        ...
+
 
 class SessionLog(Log, Protocol):
     """The truth, stream by stream."""

@@ -24,7 +24,6 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.opening import open_unproved, open_views
-from mnemolog.projections.sql.projection import catch_up
 from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_vectors import Models, Vectors
 
@@ -114,7 +113,7 @@ class ProjectionSet:
             self._look(head)
             self._was_alone = False
         views = self.views()
-        reached = catch_up(self.log, views, upto=head, progress=progress)
+        reached = views.catch_up(upto=head, progress=progress)
         self._reached(reached)
         return views, reached
 

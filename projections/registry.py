@@ -62,8 +62,8 @@ TRANSCRIPT_OFFSETS: Final = AdapterTables("watch", tracked_as="watch/1")
 
 PROJECTIONS: Final[tuple[Projection, ...]] = (
     ConversationViews("views"),
-    AdapterTables("threads", tracked_as=ThreadIndex.name),
-    AdapterTables("items", tracked_as=ItemTables.name),
+    AdapterTables("threads", kind=ThreadIndex),
+    AdapterTables("items", kind=ItemTables),
     TRANSCRIPT_OFFSETS,
     Embeddings("embeddings"),
     Snapshots("snapshots"),
@@ -78,4 +78,4 @@ def unregistered_tables(layout: StoreLayout) -> list[AdapterTables]:
     """Return the databases of adapters that are not registered here: forgetting empties them as well."""
     known = {item.name for item in PROJECTIONS}
     others = (path.stem for path in sorted(layout.projections.glob("*.db")) if path.stem not in known)
-    return [AdapterTables(name, tracked_as="") for name in others]
+    return [AdapterTables(name) for name in others]

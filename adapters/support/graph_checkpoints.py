@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 import msgspec
+import sqlalchemy as sa
 
 from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
@@ -37,6 +38,7 @@ from mnemolog.domain.threads import (
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.history.thread_contents import Contents, Gone, Refs, refs_of
+from mnemolog.projections.sql import thread_index
 from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.store import MemoryStore
 
@@ -150,7 +152,9 @@ class Threads:
         Writes to a place that has one already are ignored, unless the place is negative: there the last write wins.
         `path` gives the order of the task among others when writes are applied.
         """
-        known, redaction = self._index.written(thread, ns, checkpoint_id, task), self._log.redaction()
+        with self._index.database.reading() as connection:
+            known = thread_index.written(connection, thread, ns, checkpoint_id, task)
+        redaction = self._log.redaction()
         fresh = [
             ThreadWrite(channel=channel, blob=pack(value.kind, redaction.data(value.data)), place=place)
             for place, channel, value in writes
@@ -171,13 +175,18 @@ class Threads:
 
     def find(self, thread: str, ns: str, checkpoint_id: str | None) -> Checkpoint | None:
         """Return a checkpoint, by default the newest; None if there is none."""
-        contents = self._current()
-        if checkpoint_id is None:
-            found: Iterable[CheckpointAt] = self._index.newest(thread, ns)
-        else:
-            at = self._index.find(thread, ns, checkpoint_id)
-            found = () if at is None else (at,)
-        return next(self._read(contents, found), None)
+        while True:
+            contents = self._contents_now()
+            with self._index.current() as connection:
+                for at in _named(connection, thread, ns, checkpoint_id):
+                    try:
+                        stored = contents.checkpoint(at.position)
+                        return _checkpoint(contents, at, thread_index.writes(connection, at), stored)
+                    except Gone:
+                        if self._log.epoch() != contents.epoch:  # It was forgotten meanwhile.
+                            break
+                else:
+                    return None
 
     def listed(
         self,
@@ -192,9 +201,19 @@ class Threads:
 
         Ids are less than `before`, and `fits` is true for the metadata.
         """
-        contents = self._current()
-        found = self._index.listed(thread=thread, ns=ns, checkpoint=checkpoint_id, before=before)
-        yield from self._read(contents, found, fits)
+        contents = self._contents_now()
+        with self._index.current() as connection:
+            found = thread_index.listed(connection, thread=thread, ns=ns, checkpoint=checkpoint_id, before=before)
+        for at in found:
+            try:
+                stored = contents.checkpoint(at.position)
+                if fits is not None and not fits(_typed(stored.metadata)):
+                    continue
+                with self._index.database.reading() as connection:
+                    writes = thread_index.writes(connection, at)
+                yield _checkpoint(contents, at, writes, stored)
+            except Gone:  # It was forgotten meanwhile.
+                continue
 
     def history(self, thread: str, ns: str, checkpoint_id: str | None, channels: Sequence[str]) -> list[Step]:
         """Return values and writes of channels at the ancestors of a checkpoint, nearest first.
@@ -202,50 +221,49 @@ class Threads:
         A channel is complete with the first value that is found for it. Pruned checkpoints are included. Empty if there
         is no such checkpoint.
         """
-        contents, left, steps = self._current(), set(channels), list[Step]()
-        newest = self._index.newest(thread, ns)
-        of = next(newest, None) if checkpoint_id is None else self._index.find(thread, ns, checkpoint_id)
-        try:
-            for at in () if of is None else self._index.ancestors(of):
-                if not left:
-                    break
-                stored = contents.checkpoint(at.position)
-                refs = {name: place for name, place in refs_of(at.position, stored).items() if name in left}
-                writes = self._writes(contents, at, frozenset(left))
-                steps.append(Step(_values(contents, refs, at.position, stored), writes))
-                left -= refs.keys()
-        except Gone:  # The checkpoint depends on it, so it cannot be read either.
-            return []
+        contents, left, steps = self._contents_now(), set(channels), list[Step]()
+        with self._index.current() as connection:
+            of = next(_named(connection, thread, ns, checkpoint_id), None)
+            try:
+                for at in () if of is None else thread_index.ancestors(connection, of):
+                    if not left:
+                        break
+                    stored = contents.checkpoint(at.position)
+                    refs = {name: place for name, place in refs_of(at.position, stored).items() if name in left}
+                    writes = _written(contents, thread_index.writes(connection, at, frozenset(left)))
+                    steps.append(Step(_values(contents, refs, at.position, stored), writes))
+                    left -= refs.keys()
+            except Gone:  # The checkpoint depends on it, so it cannot be read either.
+                return []
         return steps
 
     def delete(self, thread: str) -> None:
         """Hide all content of a thread. Appends nothing if it has none."""
-        self._index.catch_up()
-        if self._index.holds(thread):
+        if self._holds(thread):
             self._append((thread_stream(thread), ThreadDeleted()))
 
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Hide the checkpoints of runs, in all threads at once."""
-        self._index.catch_up()
-        self._hide(self._index.of_runs(list(dict.fromkeys(runs))), reason="runs")
+        with self._index.current() as connection:
+            found = thread_index.of_runs(connection, list(dict.fromkeys(runs)))
+        self._hide(found, reason="runs")
 
     def keep_latest(self, threads: Sequence[str]) -> None:
         """Hide all checkpoints of threads except the newest in each namespace."""
-        self._index.catch_up()
         old = []
-        for thread in dict.fromkeys(threads):
-            seen = set[str]()
-            for at in self._index.listed(thread=thread, ns=None, checkpoint=None, before=None):
-                if at.ns in seen:
-                    old.append(at)
-                seen.add(at.ns)
+        with self._index.current() as connection:
+            for thread in dict.fromkeys(threads):
+                seen = set[str]()
+                for at in thread_index.listed(connection, thread=thread, ns=None, checkpoint=None, before=None):
+                    if at.ns in seen:
+                        old.append(at)
+                    seen.add(at.ns)
         self._hide(old, reason="keep_latest")
 
     def copy(self, source: str, target: str) -> None:
         """Start a thread with the content of another. No content is copied: both refer to the same events."""
         checked_thread_id(target)
-        self._index.catch_up()
-        if source != target and self._index.holds(source):
+        if source != target and self._holds(source):
             self._append((thread_stream(target), ThreadCopied(source=source)))
 
     def positions(self, thread: str) -> list[Position]:
@@ -257,11 +275,9 @@ class Threads:
         content = (ThreadCheckpointed, ThreadWritten)
         return [recorded.position for some in events for recorded in some if isinstance(recorded.event, content)]
 
-    def _current(self) -> Contents:
-        """Return the contents of the current forgetting epoch, with the index up to date."""
-        contents = self._contents_now()
-        self._index.catch_up()
-        return contents
+    def _holds(self, thread: str) -> bool:
+        with self._index.current() as connection:
+            return thread_index.holds(connection, thread)
 
     def _contents_now(self) -> Contents:
         """Return the contents of the current forgetting epoch."""
@@ -275,8 +291,8 @@ class Threads:
         """Return the positions of the values of a checkpoint; empty if it does not exist or was forgotten."""
         known = contents.refs(thread, ns, checkpoint_id)
         if known is None:
-            self._index.catch_up()
-            at = self._index.find(thread, ns, checkpoint_id, hidden=True)
+            with self._index.current() as connection:
+                at = thread_index.find(connection, thread, ns, checkpoint_id, hidden=True)
             if at is None:
                 return {}
             try:
@@ -285,41 +301,6 @@ class Threads:
                 return {}
             contents.keep_refs(thread, ns, checkpoint_id, known)
         return known
-
-    def _read(
-        self, contents: Contents, found: Iterable[CheckpointAt], fits: Callable[[Typed], bool] | None = None
-    ) -> Iterator[Checkpoint]:
-        """Yield checkpoints. Those that were forgotten meanwhile are skipped."""
-        for at in found:
-            try:
-                stored = contents.checkpoint(at.position)
-                metadata = _typed(stored.metadata)
-                if fits is not None and not fits(metadata):
-                    continue
-                values = _values(contents, refs_of(at.position, stored), at.position, stored)
-            except Gone:
-                continue
-            yield Checkpoint(
-                thread=at.thread,
-                ns=at.ns,
-                id=at.id,
-                parent=at.parent,
-                checkpoint=_typed(stored.checkpoint),
-                metadata=metadata,
-                values=values,
-                writes=self._writes(contents, at),
-            )
-
-    def _writes(self, contents: Contents, at: CheckpointAt, channels: frozenset[str] | None = None) -> list[Written]:
-        """Return the writes after a checkpoint, except forgotten ones."""
-        found, events = self._index.writes(at, channels), dict[Position, Event | None]()
-        for position in {write.position for write in found}:
-            try:
-                events[position] = contents.event(position)
-            except Gone:
-                events[position] = None
-        there = ((write, event) for write in found if (event := events[write.position]) is not None)
-        return [Written(write.task, write.channel, _value_in(event, write)) for write, event in there]
 
     def _hide(self, found: Sequence[CheckpointAt], *, reason: str) -> None:
         by_thread: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -335,6 +316,42 @@ class Threads:
     def _append(self, *events: tuple[str, Event]) -> None:
         """Append to streams, all or nothing."""
         self._log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
+
+
+def _named(connection: sa.Connection, thread: str, ns: str, checkpoint_id: str | None) -> Iterator[CheckpointAt]:
+    """Yield the checkpoint with an id; without one, the visible checkpoints of a thread, newest first."""
+    if checkpoint_id is None:
+        yield from thread_index.newest(connection, thread, ns)
+    elif (at := thread_index.find(connection, thread, ns, checkpoint_id)) is not None:
+        yield at
+
+
+def _checkpoint(
+    contents: Contents, at: CheckpointAt, writes: Sequence[WriteAt], stored: ThreadCheckpointed
+) -> Checkpoint:
+    """Return a checkpoint with its content. Raises `Gone`."""
+    return Checkpoint(
+        thread=at.thread,
+        ns=at.ns,
+        id=at.id,
+        parent=at.parent,
+        checkpoint=_typed(stored.checkpoint),
+        metadata=_typed(stored.metadata),
+        values=_values(contents, refs_of(at.position, stored), at.position, stored),
+        writes=_written(contents, writes),
+    )
+
+
+def _written(contents: Contents, found: Sequence[WriteAt]) -> list[Written]:
+    """Return the writes with their content, except forgotten ones."""
+    events = dict[Position, Event | None]()
+    for position in {write.position for write in found}:
+        try:
+            events[position] = contents.event(position)
+        except Gone:
+            events[position] = None
+    there = ((write, event) for write in found if (event := events[write.position]) is not None)
+    return [Written(write.task, write.channel, _value_in(event, write)) for write, event in there]
 
 
 def _append_in(epoch: int, stream: str, event: Event) -> Callable[[Transaction], Position | None]:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+import sqlalchemy as sa
 
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain import errors
@@ -32,6 +33,7 @@ from mnemolog.domain.items import (
 )
 from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall.similarity import Similarity
+from mnemolog.projections.sql import item_tables
 from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem
 from mnemolog.store import MemoryStore
 
@@ -74,8 +76,8 @@ def item_of(stored: StoredItem, *, score: float | None = None) -> Item:
 class Batch:
     """Operations on items at one moment. Created by `Items.batch`, which appends the writes at the end."""
 
-    def __init__(self, tables: ItemTables, find_scorer: Callable[[], Scorer | None], *, now: Micros) -> None:
-        self._tables, self._find_scorer, self._now = tables, find_scorer, now
+    def __init__(self, connection: sa.Connection, find_scorer: Callable[[], Scorer | None], *, now: Micros) -> None:
+        self._connection, self._find_scorer, self._now = connection, find_scorer, now
         self._puts: dict[tuple[str, str], list[tuple[str, Event]]] = {}
         self._used: dict[tuple[str, str], StoredItem] = {}
 
@@ -84,7 +86,7 @@ class Batch:
 
         Raises `InvalidInput`, `LimitExceeded` for an invalid namespace, as all methods do.
         """
-        found = self._tables.find(join_namespace(namespace), key, now=self._now)
+        found = item_tables.find(self._connection, join_namespace(namespace), key, now=self._now)
         if found is None:
             return None
         self._use([found] if refresh else [])
@@ -110,7 +112,7 @@ class Batch:
         end = offset + limit
         scorer = self._find_scorer() if query else None
         some = end if scorer is None and not where else None
-        below = self._tables.below(join_namespace(prefix), now=self._now, limit=some)
+        below = item_tables.below(self._connection, join_namespace(prefix), now=self._now, limit=some)
         found = [item for item in below if fits(item.value, where)]
         scores: Sequence[float | None] = [None] * len(found)
         if scorer is not None and query is not None:
@@ -129,7 +131,8 @@ class Batch:
         offset: int = 0,
     ) -> list[tuple[str, ...]]:
         """Return the namespaces that have items and match every pattern, in order, cut to `depth_max` labels."""
-        found = {tuple(name.split(SEPARATOR)) for name in self._tables.namespaces(now=self._now)}
+        names = item_tables.namespaces(self._connection, now=self._now)
+        found = {tuple(name.split(SEPARATOR)) for name in names}
         fitting = {name for name in found if all(pattern.matches(name) for pattern in patterns)}
         return sorted({name[:depth_max] for name in fitting})[offset : offset + limit]
 
@@ -155,7 +158,7 @@ class Batch:
     def delete(self, namespace: Sequence[str], key: str) -> None:
         """Delete a key. Appends nothing if it does not exist."""
         name = _named(namespace)
-        there = self._tables.find(name, key, now=self._now) is not None
+        there = item_tables.find(self._connection, name, key, now=self._now) is not None
         self._puts[name, key] = [(items_stream(name), ItemDeleted(key=key))] if there else []
 
     def events(self) -> list[tuple[str, Event]]:
@@ -216,9 +219,10 @@ class Items:
         On an error inside the block, or of the append, nothing is written.
         """
         find_scorer = partial(self._find_scorer, read_in=self._log.epoch())
-        batch = Batch(self.tables, find_scorer, now=self._clock.now())
-        self.tables.catch_up()
-        yield batch
+        now = self._clock.now()
+        with self.tables.current() as connection:
+            batch = Batch(connection, find_scorer, now=now)
+            yield batch
         if events := batch.events():
             self._log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
 

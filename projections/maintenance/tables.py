@@ -31,12 +31,13 @@ from mnemolog.projections.maintenance.results import (
     TablesStatus,
     ViewsStatus,
 )
+from mnemolog.projections.ports import StoreLog
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql import file_checksum, queries, snapshots
 from mnemolog.projections.sql.conversation_views import VIEWS
-from mnemolog.projections.sql.database import faults_of
+from mnemolog.projections.sql.database import ProjectionDatabase, faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
-from mnemolog.projections.sql.projection import USABLE, empty, state_of
+from mnemolog.projections.sql.projection import USABLE, SqlProjection, empty, state_of
 from mnemolog.projections.vectors.inventory import survey
 
 _FIX: Final = remedy("admin.doctor", fix=True)
@@ -91,9 +92,9 @@ CACHE_ACTIONS: Final[Actions] = {
 class AdapterTables(Database):
     """The tables of an adapter, in a file of their own. The adapter itself is not imported."""
 
-    def __init__(self, name: str, *, tracked_as: str) -> None:
+    def __init__(self, name: str, *, tracked_as: str = "", kind: type[SqlProjection] | None = None) -> None:
         super().__init__(name)
-        self.tracked_as = tracked_as
+        self.tracked_as, self._kind = tracked_as if kind is None else kind.name, kind
 
     def status(self, context: StoreContext) -> list[TablesStatus]:
         """Return the state of the tables; nothing if the file does not exist."""
@@ -128,8 +129,17 @@ class AdapterTables(Database):
             yield self.issue(context, state, what="tables", why=why, action=status.action, fix=fix)
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
-        """Empty the tables; the adapter reads the log again, also where it has them open now."""
-        return context.purge_database(self.path(context.layout), empty)
+        """Bring the tables up to date, and remove forgotten content from their bytes.
+
+        Tables of an unknown kind are emptied: the adapter reads the log again, also where it has them open now.
+        """
+        return context.purge_database(self.path(context.layout), partial(self._purge, context.log))
+
+    def _purge(self, log: StoreLog, database: ProjectionDatabase) -> None:
+        if self._kind is None:
+            empty(database)
+        else:
+            self._kind(database, log).catch_up()
 
 
 class ConversationViews(Database):

@@ -153,6 +153,10 @@ class Views(SqlProjection):
                 _erase(connection, recorded, recorded.event)
         position_blocks.close_blocks(connection, upto=events[-1].position)
 
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+        """Do nothing: `take` erases."""
+        return True
+
     def scrub(self) -> bool:
         """Remove forgotten content from the bytes of the file. False while another connection prevents that."""
         with self.database.writing() as connection:

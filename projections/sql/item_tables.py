@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.items import SEPARATOR, ItemDeleted, ItemPut, ItemTouched, namespace_of
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import SqlProjection
 
@@ -43,6 +43,7 @@ _PUT: Final = (
     "updated_at = excluded.updated_at, position = excluded.position"
 )
 _TOUCH: Final = "UPDATE items SET expires_at = ? WHERE namespace = ? AND key = ? AND expires_at > ? AND expires_at < ?"
+_VECTORS: Final = "embeddings"
 _LIVING: Final = "(expires_at IS NULL OR expires_at > ?)"
 
 
@@ -88,32 +89,53 @@ class ItemTables(SqlProjection):
                     "DELETE FROM items WHERE namespace = ? AND key = ?", (namespace, deleted.key)
                 )
 
-    def find(self, namespace: str, key: str, *, now: Micros) -> StoredItem | None:
-        """Return an item that has not expired, or None."""
-        query = f"SELECT {_COLUMNS} FROM items WHERE namespace = ? AND key = ? AND {_LIVING}"
-        with self.database.reading() as connection:
-            return next((_item(row) for row in fetch(connection, query, namespace, key, now)), None)
-
-    def below(self, prefix: str, *, now: Micros, limit: int | None = None) -> list[StoredItem]:
-        """Return the unexpired items of a namespace and of all namespaces below it, newest first."""
-        query = f"SELECT {_COLUMNS} FROM items WHERE {_LIVING}"
-        asked: tuple[Any, ...] = (now,)
-        if prefix:  # The range is every namespace that begins with the prefix and a separator.
-            query += " AND (namespace = ? OR (namespace > ? AND namespace < ?))"
-            asked += (prefix, prefix + SEPARATOR, prefix + chr(ord(SEPARATOR) + 1))
-        query += " ORDER BY position DESC LIMIT ?"
-        with self.database.reading() as connection:
-            return [_item(row) for row in fetch(connection, query, *asked, -1 if limit is None else limit)]
-
-    def namespaces(self, *, now: Micros) -> list[str]:
-        """Return the namespaces that have items."""
-        with self.database.reading() as connection:
-            return [row[0] for row in fetch(connection, f"SELECT DISTINCT namespace FROM items WHERE {_LIVING}", now)]
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+        """Fill the namespaces again that lost content, and delete all vectors: whose they are is unknown."""
+        lost = [(item.stream, namespace) for item in erased if (namespace := namespace_of(item.stream)) is not None]
+        for stream, namespace in dict.fromkeys(lost):
+            connection.exec_driver_sql("DELETE FROM items WHERE namespace = ?", (namespace,))
+            for events in self.log.read_stream(stream, upto=upto):
+                self.take(connection, events)
+        if lost:
+            _delete_vectors(connection)
+        return True
 
     def sweep(self, *, now: Micros) -> int:
         """Delete the rows of expired items, which no read returns. Return how many."""
         with self.database.writing() as connection:
             return connection.exec_driver_sql("DELETE FROM items WHERE expires_at <= ?", (now,)).rowcount
+
+    def _start_over(self, connection: sa.Connection) -> None:
+        super()._start_over(connection)
+        _delete_vectors(connection)
+
+
+def find(connection: sa.Connection, namespace: str, key: str, *, now: Micros) -> StoredItem | None:
+    """Return an item that has not expired, or None."""
+    query = f"SELECT {_COLUMNS} FROM items WHERE namespace = ? AND key = ? AND {_LIVING}"
+    return next((_item(row) for row in fetch(connection, query, namespace, key, now)), None)
+
+
+def below(connection: sa.Connection, prefix: str, *, now: Micros, limit: int | None = None) -> list[StoredItem]:
+    """Return the unexpired items of a namespace and of all namespaces below it, newest first."""
+    query = f"SELECT {_COLUMNS} FROM items WHERE {_LIVING}"
+    asked: tuple[Any, ...] = (now,)
+    if prefix:  # The range is every namespace that begins with the prefix and a separator.
+        query += " AND (namespace = ? OR (namespace > ? AND namespace < ?))"
+        asked += (prefix, prefix + SEPARATOR, prefix + chr(ord(SEPARATOR) + 1))
+    query += " ORDER BY position DESC LIMIT ?"
+    return [_item(row) for row in fetch(connection, query, *asked, -1 if limit is None else limit)]
+
+
+def namespaces(connection: sa.Connection, *, now: Micros) -> list[str]:
+    """Return the namespaces that have items."""
+    return [row[0] for row in fetch(connection, f"SELECT DISTINCT namespace FROM items WHERE {_LIVING}", now)]
+
+
+def _delete_vectors(connection: sa.Connection) -> None:
+    """Delete the vectors that `mnemolog.projections.recall.similarity` keeps beside the items."""
+    if sa.inspect(connection).has_table(_VECTORS):
+        connection.exec_driver_sql(f"DELETE FROM {_VECTORS}")
 
 
 def _item(row: Sequence[Any]) -> StoredItem:

@@ -7,8 +7,8 @@ they are opened; the version is part of the name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Final
 
 import sqlalchemy as sa
@@ -91,7 +91,10 @@ class TrackedTables:
 
 
 class SqlProjection(TrackedTables, ABC):
-    """Tables that are filled from the events of a log."""
+    """Tables that are filled from the events of a log. They never show less than they had: they only read on.
+
+    What was forgotten is erased in the transaction that reads its `ContentErased`.
+    """
 
     batch_max: int = BATCH_MAX
     """Events to read and apply in one batch."""
@@ -100,37 +103,60 @@ class SqlProjection(TrackedTables, ABC):
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         """Apply a batch of new events, in order. Irrelevant events change nothing."""
 
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+        """Make the rows those that the log gives now up to `upto`, after the `ContentErased` events `erased`.
+
+        Return False if only a rebuild can.
+        """
+        return False
+
     def position(self) -> Position:
         """Return the last position read."""
         with self.database.reading() as connection:
             return tracking.tracked(connection, self.name).position
 
-    def apply(self, batches: Iterable[Sequence[RecordedEvent]]) -> None:
-        """Apply batches of events, in order, and save the last position with them. Skips events applied before."""
-        with self.database.writing() as connection:
-            for events in batches:
-                self._apply(connection, events)
+    @contextmanager
+    def current(self) -> Iterator[sa.Connection]:
+        """Catch up, and yield a connection for reads, which all see one position: the head at this call or a later one.
 
-    def catch_up(self) -> Position:
-        """Read the log up to its head, even if the tables are emptied meanwhile. Return the position reached.
-
-        Tables with content that was erased since start over: what another node has forgotten is not purged here yet.
+        Also where another process empties the tables meanwhile.
         """
-        head, start, epoch = self.log.head().position, self.position(), self.log.epoch()
-        continues = start > ORIGIN
-        while start < head:
-            for events in self.log.read(after=start, upto=head, batch_max=self.batch_max):
+        while True:
+            reached = self.catch_up()
+            with self.database.reading() as connection:
+                if tracking.tracked(connection, self.name).position >= reached:
+                    yield connection
+                    return
+
+    def catch_up(self, *, upto: Position | None = None, progress: Progress | None = None) -> Position:
+        """Apply the events of the log up to `upto`, by default its head, in order. Return the position reached.
+
+        Each transaction applies a few batches; an error of the log is raised after what was read before it is saved.
+        """
+        upto = self.log.head().position if upto is None else upto
+        start = reached = self.position()
+        is_fresh, failed = False, None
+        while reached < upto and failed is None:
+            try:
                 with self.database.writing() as connection:
-                    if tracking.tracked(connection, self.name).position < start or self.log.epoch() != epoch:
-                        break  # The tables were or will be emptied, because these events may have forgotten content.
-                    if continues and any(isinstance(item.event, ContentErased) for item in events):
-                        continues = False
-                        self._start_over(connection)
-                        break
-                    self._apply(connection, events)
-                start = events[-1].position
-            start, epoch = self.position(), self.log.epoch()
-        return start
+                    before = tracking.tracked(connection, self.name).position
+                    # Read under the lock from the beginning, they hold nothing that was erased up to the head.
+                    is_fresh = is_fresh or before == ORIGIN
+                    failed = self._read_some(connection, before, upto, is_fresh=is_fresh)
+                    reached = tracking.tracked(connection, self.name).position
+            except _OnlyARebuildErases:
+                reached = self.rebuild(upto=upto, progress=progress)
+            if reached == before:
+                break
+            if progress is not None:
+                progress(reached - start, upto - start)
+        if failed is not None:
+            raise failed
+        if reached > start:
+            structured_log.debug(
+                "projection.caught_up", name=self.name, after=start, upto=upto, behind_events=upto - start
+            )
+        return reached
 
     def rebuild(self, *, upto: Position | None = None, progress: Progress | None = None) -> Position:
         """Rebuild the tables from the log, up to `upto` (by default the head), and return the position reached.
@@ -150,50 +176,35 @@ class SqlProjection(TrackedTables, ABC):
                     progress(events[-1].position, upto)
             return tracking.tracked(connection, self.name).position
 
+    def _read_some(
+        self, connection: sa.Connection, after: Position, upto: Position, *, is_fresh: bool
+    ) -> Exception | None:
+        """Apply the next few batches. Return the error if the log cannot be read on."""
+        erased = list[RecordedEvent]()
+        batches, failed = self.log.read(after=after, upto=upto, batch_max=self.batch_max), None
+        for _ in range(SAVED_TOGETHER):
+            try:
+                events = next(batches, [])
+            except Exception as error:
+                failed = error
+                break
+            if not events:
+                break
+            self._apply(connection, events)
+            after = events[-1].position
+            erased += [item for item in events if isinstance(item.event, ContentErased)]
+        if erased and not is_fresh and not self.erase(connection, erased, upto=after):
+            raise _OnlyARebuildErases
+        return failed
+
     def _apply(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        seen = tracking.tracked(connection, self.name).position
-        fresh = [event for event in events if event.position > seen]
-        if not fresh:
-            return
-        self.take(connection, fresh)
-        last = fresh[-1].position
-        digest = self.log.digest_at(last) or b""
-        tracking.track(connection, self.name, Tracked(last, self.log.log_id, digest))
+        self.take(connection, events)
+        last = events[-1].position
+        tracking.track(connection, self.name, Tracked(last, self.log.log_id, self.log.digest_at(last) or b""))
 
 
-def catch_up(
-    log: Log,
-    projection: SqlProjection,
-    *,
-    upto: Position,
-    batch_max: int = BATCH_MAX,
-    progress: Progress | None = None,
-) -> Position:
-    """Apply every event of `(projection.position(), upto]`, in order. Return the position reached."""
-    start = reached = projection.position()
-    failed: Exception | None = None
-
-    def following(batches: Iterable[list[RecordedEvent]]) -> Iterator[list[RecordedEvent]]:
-        nonlocal reached, failed
-        try:
-            for events in batches:
-                yield events
-                reached = events[-1].position
-        except Exception as error:  # Of reading the log. What was read before is saved.
-            failed = error
-
-    batches = log.read(after=start, upto=upto, batch_max=batch_max)
-    for first in batches:
-        projection.apply(following(chain([first], islice(batches, SAVED_TOGETHER - 1))))
-        if progress is not None:
-            progress(reached - start, upto - start)
-        if failed is not None:
-            raise failed
-    if reached > start:
-        structured_log.debug(
-            "projection.caught_up", name=projection.name, after=start, upto=upto, behind_events=upto - start
-        )
-    return projection.position() if reached > start else start
+class _OnlyARebuildErases(Exception):
+    """Content was erased, and the tables cannot tell which rows came from it."""
 
 
 def empty(database: ProjectionDatabase) -> None:

@@ -30,49 +30,59 @@ _METADATA: Final = sa.MetaData()
 sa.Table(
     "checkpoints",
     _METADATA,
-    sa.Column("thread", sa.Text, primary_key=True),
-    sa.Column("ns", sa.Text, primary_key=True),
-    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),  # The order in which they were put into the thread.
+    sa.Column("thread", sa.Text, nullable=False),
+    sa.Column("ns", sa.Text, nullable=False),
+    sa.Column("id", sa.Text, nullable=False),
     sa.Column("parent", sa.Text),
     sa.Column("run", sa.Text),
     sa.Column("position", sa.Integer, nullable=False),
     sa.Column("stream", sa.Text, nullable=False),  # Of the original thread, if this one is a copy.
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("hidden", sa.Integer, nullable=False),
+    sa.Index("checkpoints_by_id", "thread", "ns", "id"),
+    sa.Index("checkpoints_by_event", "stream", "version", "thread", unique=True),
     sa.Index("checkpoints_by_run", "run", sqlite_where=sa.text("run IS NOT NULL")),
     sqlite_strict=True,
-    sqlite_with_rowid=False,
 )
 sa.Table(
     "writes",
     _METADATA,
-    sa.Column("thread", sa.Text, primary_key=True),
-    sa.Column("ns", sa.Text, primary_key=True),
-    sa.Column("checkpoint", sa.Text, primary_key=True),
-    sa.Column("task", sa.Text, primary_key=True),
-    sa.Column("place", sa.Integer, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("thread", sa.Text, nullable=False),
+    sa.Column("ns", sa.Text, nullable=False),
+    sa.Column("checkpoint", sa.Text, nullable=False),
+    sa.Column("task", sa.Text, nullable=False),
+    sa.Column("place", sa.Integer, nullable=False),
     sa.Column("path", sa.Text, nullable=False),
     sa.Column("channel", sa.Text, nullable=False),
     sa.Column("position", sa.Integer, nullable=False),
     sa.Column("stream", sa.Text, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
+    sa.Index("writes_by_task", "thread", "ns", "checkpoint", "task", "place"),
+    sa.Index("writes_by_event", "stream", "version", "thread", "place", unique=True),
     sqlite_strict=True,
-    sqlite_with_rowid=False,
 )
 _TABLES: Final = ("checkpoints", "writes")
 _COLUMNS: Final = "thread, ns, id, parent, position, hidden"
 _CHECKPOINT: Final = "thread, ns, id, parent, run, position, stream, version, hidden"
 _WRITE: Final = "thread, ns, checkpoint, task, place, path, channel, position, stream, version"
-_INSERT_CHECKPOINT: Final = f"INSERT OR REPLACE INTO checkpoints ({_CHECKPOINT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
+_INSERT_CHECKPOINT: Final = f"INSERT INTO checkpoints ({_CHECKPOINT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
+_INSERT_WRITE: Final = f"INSERT OR REPLACE INTO writes ({_WRITE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# A row that a later one replaces stays: it counts again when the later one is forgotten.
+_OF_CHECKPOINTS: Final = (
+    "FROM checkpoints AS it WHERE NOT EXISTS (SELECT 1 FROM checkpoints AS other WHERE other.thread = it.thread "
+    "AND other.ns = it.ns AND other.id = it.id AND other.seq > it.seq)"
+)
 # For regular writes of a task the first one counts; for errors, interrupts and the like the last one.
-_INSERT_WRITE: Final = (
-    f"INSERT INTO writes ({_WRITE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-    "path = excluded.path, channel = excluded.channel, position = excluded.position, stream = excluded.stream, "
-    "version = excluded.version WHERE place < 0"
+_OF_WRITES: Final = (
+    "FROM writes AS it WHERE NOT EXISTS (SELECT 1 FROM writes AS other WHERE other.thread = it.thread "
+    "AND other.ns = it.ns AND other.checkpoint = it.checkpoint AND other.task = it.task AND other.place = it.place "
+    "AND iif(it.place < 0, other.seq > it.seq, other.seq < it.seq))"
 )
 _COPY: Final = {
     table: f"INSERT OR REPLACE INTO {table} ({columns}) SELECT ?, {columns.partition(', ')[2]} FROM {table} "
-    "WHERE thread = ?"
+    "WHERE thread = ? ORDER BY seq"
     for table, columns in (("checkpoints", _CHECKPOINT), ("writes", _WRITE))
 }
 
@@ -101,7 +111,7 @@ class WriteAt(NamedTuple):
 class ThreadIndex(SqlProjection):
     """The index of all threads of a log."""
 
-    name = "threads/1"
+    name = "threads/2"
     metadata = _METADATA
     batch_max = 50
     """Small batches, because checkpoints may be large."""
@@ -135,76 +145,78 @@ class ThreadIndex(SqlProjection):
                 for table in _TABLES:
                     execute(_COPY[table], (thread, copied.source))
 
-    def find(self, thread: str, ns: str, checkpoint: str, *, hidden: bool = False) -> CheckpointAt | None:
-        """Return a checkpoint of a thread, or None."""
-        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id = ? AND hidden <= ?"
-        with self.database.reading() as connection:
-            return next(
-                (CheckpointAt(*row) for row in fetch(connection, query, thread, ns, checkpoint, int(hidden))), None
-            )
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+        """Do nothing: the rows went with the request."""
+        return True
 
-    def newest(self, thread: str, ns: str) -> Iterator[CheckpointAt]:
-        """Yield the visible checkpoints of a thread, newest first, each read on demand."""
-        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND hidden = 0"
-        below: tuple[str, ...] = ()
-        while True:
-            asked = f"{query} {'AND id < ?' if below else ''} ORDER BY id DESC LIMIT 1"
-            with self.database.reading() as connection:
-                found = next((CheckpointAt(*row) for row in fetch(connection, asked, thread, ns, *below)), None)
-            if found is None:
-                return
-            yield found
-            below = (found.id,)
 
-    def listed(
-        self, *, thread: str | None, ns: str | None, checkpoint: str | None, before: str | None
-    ) -> list[CheckpointAt]:
-        """Return the visible checkpoints that match, newest first."""
-        asked = {"thread = ?": thread, "ns = ?": ns, "id = ?": checkpoint, "id < ?": before}
-        given = {condition: value for condition, value in asked.items() if value is not None}
-        where = " AND ".join(["hidden = 0", *given])
-        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE {where} ORDER BY id DESC, thread, ns"
-        with self.database.reading() as connection:
-            return [CheckpointAt(*row) for row in fetch(connection, query, *given.values())]
+def find(
+    connection: sa.Connection, thread: str, ns: str, checkpoint: str, *, hidden: bool = False
+) -> CheckpointAt | None:
+    """Return a checkpoint of a thread, or None."""
+    query = f"SELECT {_COLUMNS} {_OF_CHECKPOINTS} AND thread = ? AND ns = ? AND id = ? AND hidden <= ?"
+    return next((CheckpointAt(*row) for row in fetch(connection, query, thread, ns, checkpoint, int(hidden))), None)
 
-    def of_runs(self, runs: list[str]) -> list[CheckpointAt]:
-        """Return the visible checkpoints of runs."""
-        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE run = ? AND hidden = 0"
-        with self.database.reading() as connection:
-            return [CheckpointAt(*row) for run in runs for row in fetch(connection, query, run)]
 
-    def ancestors(self, of: CheckpointAt) -> Iterator[CheckpointAt]:
-        """Yield the ancestors of a checkpoint, nearest first, hidden ones included."""
-        seen = {of.id}
-        current: CheckpointAt | None = of
-        while current is not None and current.parent is not None and current.parent not in seen:
-            seen.add(current.parent)  # A checkpoint that was put again after its descendants causes a cycle.
-            current = self.find(of.thread, of.ns, current.parent, hidden=True)
-            if current is not None:
-                yield current
+def newest(connection: sa.Connection, thread: str, ns: str) -> Iterator[CheckpointAt]:
+    """Yield the visible checkpoints of a thread, newest first, each read on demand."""
+    query = f"SELECT {_COLUMNS} {_OF_CHECKPOINTS} AND thread = ? AND ns = ? AND hidden = 0"
+    below: tuple[str, ...] = ()
+    while found := fetch(
+        connection, f"{query} {'AND id < ?' if below else ''} ORDER BY id DESC LIMIT 1", thread, ns, *below
+    ):
+        at = CheckpointAt(*found[0])
+        yield at
+        below = (at.id,)
 
-    def writes(self, of: CheckpointAt, channels: frozenset[str] | None = None) -> list[WriteAt]:
-        """Return the writes after a checkpoint, in the order in which a graph applies them."""
-        query = (
-            "SELECT task, place, path, channel, position FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? "
-            "ORDER BY path, task, place"
-        )
-        with self.database.reading() as connection:
-            found = [WriteAt(*row) for row in fetch(connection, query, of.thread, of.ns, of.id)]
-        return found if channels is None else [write for write in found if write.channel in channels]
 
-    def written(self, thread: str, ns: str, checkpoint: str, task: str) -> set[int]:
-        """Return the places of a task's writes after a checkpoint."""
-        query = "SELECT place FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
-        with self.database.reading() as connection:
-            return {row[0] for row in fetch(connection, query, thread, ns, checkpoint, task)}
+def listed(
+    connection: sa.Connection, *, thread: str | None, ns: str | None, checkpoint: str | None, before: str | None
+) -> list[CheckpointAt]:
+    """Return the visible checkpoints that match, newest first."""
+    asked = {"thread = ?": thread, "ns = ?": ns, "id = ?": checkpoint, "id < ?": before}
+    given = {condition: value for condition, value in asked.items() if value is not None}
+    where = " AND ".join(["hidden = 0", *given])
+    query = f"SELECT {_COLUMNS} {_OF_CHECKPOINTS} AND {where} ORDER BY id DESC, thread, ns"
+    return [CheckpointAt(*row) for row in fetch(connection, query, *given.values())]
 
-    def holds(self, thread: str) -> bool:
-        """Whether a thread has checkpoints or writes, hidden or not."""
-        with self.database.reading() as connection:
-            return any(
-                fetch(connection, f"SELECT 1 FROM {table} WHERE thread = ? LIMIT 1", thread) for table in _TABLES
-            )
+
+def of_runs(connection: sa.Connection, runs: list[str]) -> list[CheckpointAt]:
+    """Return the visible checkpoints of runs."""
+    query = f"SELECT {_COLUMNS} {_OF_CHECKPOINTS} AND run = ? AND hidden = 0"
+    return [CheckpointAt(*row) for run in runs for row in fetch(connection, query, run)]
+
+
+def ancestors(connection: sa.Connection, of: CheckpointAt) -> Iterator[CheckpointAt]:
+    """Yield the ancestors of a checkpoint, nearest first, hidden ones included."""
+    seen = {of.id}
+    current: CheckpointAt | None = of
+    while current is not None and current.parent is not None and current.parent not in seen:
+        seen.add(current.parent)  # A checkpoint that was put again after its descendants causes a cycle.
+        current = find(connection, of.thread, of.ns, current.parent, hidden=True)
+        if current is not None:
+            yield current
+
+
+def writes(connection: sa.Connection, of: CheckpointAt, channels: frozenset[str] | None = None) -> list[WriteAt]:
+    """Return the writes after a checkpoint, in the order in which a graph applies them."""
+    query = (
+        f"SELECT task, place, path, channel, position {_OF_WRITES} AND thread = ? AND ns = ? AND checkpoint = ? "
+        "ORDER BY path, task, place"
+    )
+    found = [WriteAt(*row) for row in fetch(connection, query, of.thread, of.ns, of.id)]
+    return found if channels is None else [write for write in found if write.channel in channels]
+
+
+def written(connection: sa.Connection, thread: str, ns: str, checkpoint: str, task: str) -> set[int]:
+    """Return the places of a task's writes after a checkpoint."""
+    query = "SELECT DISTINCT place FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
+    return {row[0] for row in fetch(connection, query, thread, ns, checkpoint, task)}
+
+
+def holds(connection: sa.Connection, thread: str) -> bool:
+    """Whether a thread has checkpoints or writes, hidden or not."""
+    return any(fetch(connection, f"SELECT 1 FROM {table} WHERE thread = ? LIMIT 1", thread) for table in _TABLES)
 
 
 def _forget(connection: sa.Connection, request: ForgetRequested) -> None:

@@ -15,7 +15,6 @@ from mnemolog.projections.sql.conversation_views import CHOICES, CREATE_TEXT_IND
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.position_blocks import BLOCKS
-from mnemolog.projections.sql.projection import catch_up
 from mnemolog.projections.sql.words import stems_of, terms_of
 
 
@@ -35,7 +34,7 @@ def views(store, folder, log):
     path = folder / "own-views.db"
     engine = open_engine(path)
     views = Views(ProjectionDatabase(engine, path), log)
-    catch_up(log, views, upto=log.head().position)
+    views.catch_up()
     yield views
     engine.dispose()
 
@@ -58,26 +57,27 @@ def test_events_before_an_unreadable_one_are_saved(views, store, log, monkeypatc
             yield events
 
     class Damaged:
+        head, digest_at, log_id = log.head, log.digest_at, log.log_id
         read = staticmethod(damaged)
 
+    views.log, views.batch_max = Damaged(), 5
     with pytest.raises(errors.UndecodableEvent):
-        catch_up(Damaged(), views, upto=head, batch_max=5)
+        views.catch_up()
     assert views.position() == readable
-    assert catch_up(log, views, upto=head) == head
+    views.log = log
+    assert views.catch_up() == head
 
 
 def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, monkeypatch):
     """A failure half way leaves neither."""
     before = dump(views)
     fill(store, 3, start=100)
-    events = next(log.read(after=views.position(), upto=log.head().position))
     with monkeypatch.context() as patched:
         patched.setattr("mnemolog.projections.sql.tracking.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
-            views.apply([events])
+            views.catch_up()
     assert dump(views) == before
-    views.apply([events])
-    assert views.position() == log.head().position
+    assert views.catch_up() == log.head().position
 
 
 def test_driver_errors_become_errors_of_mnemolog(views):
@@ -94,7 +94,7 @@ def test_views_of_another_log_are_rebuilt_on_open(views, tmp_path, log):
         engine = open_engine(views.database.path)
         mine = Views(ProjectionDatabase(engine, views.database.path), log_of(other))
         assert mine.position() == 0
-        catch_up(log_of(other), mine, upto=log_of(other).head().position)
+        mine.catch_up()
         with mine.database.reading() as connection:
             assert connection.execute(sa.select(TURNS.c.text)).scalars().all() == ["only here"]
         engine.dispose()

@@ -75,7 +75,7 @@ def views_of(log):
         poolclass=sa.pool.StaticPool,
     )
     views = Views(ProjectionDatabase(engine, Path("memory")), log)
-    views.apply([log.events])
+    views.catch_up()
     return views
 
 
