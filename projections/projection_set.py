@@ -73,9 +73,6 @@ class ProjectionSet:
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
         with self._opening:
-            if self._views is not None and self._views.database.is_replaced():
-                self._views.database.close()  # They were moved to quarantine by another process, or deleted.
-                self._views = None
             if self._views is None or self._unproved:
                 opened, before = open_views(self._layout, self.log, busy_timeout_s=self.log.busy_timeout_s), self._views
                 self._views, self._unproved = opened, False

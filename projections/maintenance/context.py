@@ -63,11 +63,6 @@ class StoreContext(NamedTuple):
         """The quarantine of the store."""
         return Quarantine(self.layout.quarantine)
 
-    def close_files(self) -> None:
-        """Close the files of this process that may be renamed; they are opened again when needed."""
-        self.projections.close()
-        self.snapshots.let_go()
-
     def named(self, path: Path) -> str:
         """Return a path as reports show it: relative to the folder of the store."""
         folder = self.layout.folder
@@ -75,9 +70,7 @@ class StoreContext(NamedTuple):
 
     def quarantine_database(self, path: Path, *, why: str, state: str) -> str:
         """Move a database with its parts to quarantine, and return what was done. Raises `ProjectionUnreadable`."""
-        judged = identity(path)
-        self.close_files()
-        moved = self.quarantine.add(path, reason=why, state=state, parts=DATABASE_PARTS, judged=judged)
+        moved = self.quarantine.add(path, reason=why, state=state, parts=DATABASE_PARTS, judged=identity(path))
         return self.quarantined(path, moved)
 
     def quarantined(self, path: Path, moved: Path | None) -> str:

@@ -347,7 +347,6 @@ class Snapshots(Cache):
         except errors.ProjectionUnreadable as error:
             if not is_damage(error):
                 raise
-            context.snapshots.let_go()
             remove_database(self.path(context.layout))
             return True
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -14,6 +14,7 @@ from mnemolog.domain.encoding import JSON
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.sql.file_checksum import break_seal, seal
 
@@ -22,15 +23,18 @@ FAULTS_MAX: Final = 10
 """Maximum number of faults for SQLite to list."""
 
 
-class ProjectionDatabase(NamedTuple):
-    """An engine and the path of its file. Its errors are `ProjectionUnreadable` and `StorageFull`."""
+class ProjectionDatabase:
+    """An engine and the path of its file. Its errors are `ProjectionUnreadable` and `StorageFull`.
 
-    engine: sa.Engine
-    path: Path
-    sealed: bool = False
-    """Whether closing it writes a checksum (`mnemolog.projections.sql.file_checksum`)."""
-    files: OpenedFiles | None = None
-    """The files that are open. It is not used any more once another file is in the place of one."""
+    - `sealed`: whether closing it writes a checksum (`mnemolog.projections.sql.file_checksum`)
+    - `files`: the files that are open. Once another file is in the place of one, that is opened
+    """
+
+    def __init__(self, engine: sa.Engine, path: Path, sealed: bool = False, files: OpenedFiles | None = None) -> None:
+        self.engine, self.path, self.sealed, self.files = engine, path, sealed, files
+        self.opened_again: Callable[[], ProjectionDatabase] | None = None
+        """Opens the file that is now at `path`, and fills it; None: it is not used any more once it is replaced."""
+        self._opening = fork_guard.lock()
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -43,7 +47,6 @@ class ProjectionDatabase(NamedTuple):
                     yield connection
                 finally:
                     driver.execute("ROLLBACK")
-            self._require_in_place()
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
@@ -52,7 +55,6 @@ class ProjectionDatabase(NamedTuple):
         """Yield a connection that holds the write lock. Commits at the end, rolls back on an error."""
         try:
             with self._connect() as connection:
-                self._require_in_place()  # A commit into files that are gone may damage those in their place.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 try:
                     self._unseal()
@@ -61,7 +63,6 @@ class ProjectionDatabase(NamedTuple):
                     connection.exec_driver_sql("ROLLBACK")
                     raise
                 connection.exec_driver_sql("COMMIT")
-            self._require_in_place()
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
@@ -72,45 +73,47 @@ class ProjectionDatabase(NamedTuple):
         """
         try:
             with self._connect() as connection:
-                self._require_in_place()
                 self._unseal()
                 # `secure_delete` alone leaves copies of rows that SQLite has moved between pages.
                 connection.exec_driver_sql("VACUUM")
                 self._unseal()  # VACUUM takes its own lock: a process that closed the store may have sealed it.
-                done = not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-            self._require_in_place()
-            return done
+                return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
-    def is_replaced(self) -> bool:
-        """Whether it can no longer be used, because its file was moved, deleted or replaced."""
-        return self.files is not None and self.files.replaced() is not None
-
     def close(self) -> None:
         """Close the file. Seal it, if it is to be sealed and no other connection writes to it."""
-        if self.sealed:
+        if self.sealed and self._replaced() is None:
             with (
-                suppress(OSError, sa.exc.SQLAlchemyError, errors.StoreForked, errors.ProjectionUnreadable),
-                self._connect() as connection,
+                suppress(OSError, sa.exc.SQLAlchemyError, errors.StoreForked, errors.StoreReplaced),
+                self.engine.connect() as connection,
             ):
-                self._require_in_place()
                 connection.exec_driver_sql("PRAGMA busy_timeout=0")
                 seal(connection, self.path)
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self.files is None:
             self.engine.dispose()
         else:
             self.files.close(self.path.name, self.engine)
 
     def _connect(self) -> sa.Connection:
+        if self._replaced() is not None and self.opened_again is not None:
+            with self._opening:
+                if self._replaced() is not None:
+                    self._let_go()
+                    now = self.opened_again()
+                    self.engine, self.files = now.engine, now.files
+        if (replaced := self._replaced()) is not None:
+            raise self._unusable(replaced)
         try:
             return self.engine.connect()
         except errors.StoreReplaced as error:
             raise self._unusable(error) from error
 
-    def _require_in_place(self) -> None:
-        if self.files is not None and (replaced := self.files.replaced()) is not None:
-            raise self._unusable(replaced)
+    def _replaced(self) -> errors.StoreReplaced | None:
+        return None if self.files is None else self.files.replaced()
 
     def _unusable(self, replaced: errors.StoreReplaced) -> errors.MnemologError:
         return errors.ProjectionUnreadable(self.path, f"{replaced}; the store has to be opened again")
@@ -121,7 +124,7 @@ class ProjectionDatabase(NamedTuple):
                 break_seal(self.path)
 
     def _error_of(self, error: Exception) -> errors.MnemologError:
-        if self.files is not None and (replaced := self.files.replaced()) is not None:
+        if (replaced := self._replaced()) is not None:
             return self._unusable(replaced)
         if isinstance(error, UnicodeEncodeError | OverflowError):
             return as_invalid_input(error)

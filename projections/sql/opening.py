@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -24,7 +24,7 @@ from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
-from mnemolog.projections.sql.projection import TrackedTables, state_of
+from mnemolog.projections.sql.projection import SqlProjection, TrackedTables, state_of
 from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, Tracked, tracked
 
 VIEWS_CACHE_BYTES: Final = 8 << 20
@@ -177,10 +177,15 @@ def open_tables(
             raise _Uncovered(path, state.value)
         return kind(database, log)
 
+    def fill(tables: Tables) -> None:
+        if isinstance(tables, SqlProjection):
+            tables.catch_up()
+
     return open_or_rebuild(
         path,
         open_covered,
         layout.quarantine,
+        fill=fill,
         schema=Schema(kind.create_tables, kind.name),
         busy_timeout_s=busy_timeout_s,
         sealed=sealed,
@@ -195,16 +200,24 @@ def open_or_rebuild(
     *,
     schema: Schema,
     busy_timeout_s: float,
+    fill: Callable[[Opened], object] = lambda _: None,
     sealed: bool = False,
     cache_bytes: int = sqlite.CACHE_BYTES,
 ) -> Opened:
     """Open the database at `path` and return the result of `open_projection`.
 
+    Where another process replaces the file later, that is opened in the same way, and `fill` gets the result before
+    anything is read from it.
     A file that is damaged or of another history goes to quarantine, and a new one is created.
     So does a file with a foreign schema: it may come from an untrusted source, and its version number proves nothing.
     Raises `ProjectionUnreadable` if the quarantine is full, and `StorageFull`.
     """
     quarantined = Quarantine(quarantine)
+
+    def filled(database: ProjectionDatabase) -> ProjectionDatabase:
+        fill(open_projection(database))
+        return database
+
     for attempt in (1, 2):
         judged, files = identity(path), OpenedFiles(path.parent)
         engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s, files=files)
@@ -214,7 +227,16 @@ def open_or_rebuild(
             database = ProjectionDatabase(engine, path, sealed, files)
             if (why_not := schema.why_foreign(database)) is not None:
                 raise _NotAsWritten(path, why_not)
-            return open_projection(database)
+            opened = open_projection(database)
+            database.opened_again = partial(
+                open_or_rebuild,
+                *(path, filled, quarantine),
+                schema=schema,
+                busy_timeout_s=busy_timeout_s,
+                sealed=sealed,
+                cache_bytes=cache_bytes,
+            )
+            return opened
         except BaseException as error:
             engine.dispose()  # Otherwise a connection would stay open until it is garbage collected.
             # Only an unusable file is moved. A busy database or a full disk is for the caller to handle.

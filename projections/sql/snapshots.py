@@ -71,16 +71,10 @@ class SnapshotStore:
 
     def close(self) -> None:
         """Close the file permanently."""
-        self.let_go()
-        with self._lock:
-            self._closed = True
-
-    def let_go(self) -> None:
-        """Close the file; it is opened again when needed."""
         with self._lock:
             if self._opened is not None:
-                self._opened.engine.dispose()
-            self._opened = None
+                self._opened.close()
+            self._opened, self._closed = None, True
 
     def _database(self) -> ProjectionDatabase:
         with self._lock:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
 from mnemolog.domain import errors
 from mnemolog.domain.embedding_model import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import ORIGIN, Position
@@ -22,6 +20,7 @@ from mnemolog.projections.sql.opening import Schema, open_or_rebuild
 from mnemolog.projections.vectors.rendering import RECIPE
 
 if TYPE_CHECKING:
+    from mnemolog.projections.sql.embeddings import EmbeddingCache
     from mnemolog.projections.vectors.projection import VectorProjection
 
 
@@ -45,7 +44,7 @@ class Vectors:
         self.encoder = make_encoder(model, recipe=RECIPE, download=download)
         self._lock = fork_guard.lock()
         self._projection: VectorProjection | None = None
-        self._engine: sa.Engine | None = None
+        self._cache: EmbeddingCache | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -75,7 +74,6 @@ class Vectors:
                 from mnemolog.projections.vectors.projection import VectorProjection
 
                 def open_cache(database: ProjectionDatabase) -> EmbeddingCache:
-                    self._engine = database.engine
                     return EmbeddingCache(
                         database,
                         fingerprint=self.encoder.fingerprint,
@@ -83,7 +81,7 @@ class Vectors:
                         epoch=self._log.epoch,
                     )
 
-                cache = open_or_rebuild(
+                self._cache = open_or_rebuild(
                     self._layout.embeddings,
                     open_cache,
                     self._layout.quarantine,
@@ -94,7 +92,7 @@ class Vectors:
                     self._layout.vectors,
                     log=self._log,
                     encoder=self.encoder,
-                    cache=cache,
+                    cache=self._cache,
                     quarantine=self._layout.quarantine,
                 )
             return self._projection
@@ -102,9 +100,9 @@ class Vectors:
     def close(self) -> None:
         """Close the files. Vectors that are not in a segment yet stay in the cache."""
         with self._lock:
-            if self._engine is not None:
-                self._engine.dispose()
-            self._engine = self._projection = None
+            if self._cache is not None:
+                self._cache.database.close()
+            self._cache = self._projection = None
 
 
 class Models:

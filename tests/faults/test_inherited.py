@@ -47,7 +47,9 @@ def driver_of(engine):
 def the_embeddings(store):
     vectors = projections_of(store).vectors()
     vectors.projection()
-    return Part(driver_of(vectors._engine), projections_of(store).models.close, lambda: store.recall("turn"))
+    return Part(
+        driver_of(vectors._cache.database.engine), projections_of(store).models.close, lambda: store.recall("turn")
+    )
 
 
 def items(store):

@@ -179,11 +179,8 @@ def _fix(context: StoreContext, found: Iterable[IssueWithFix]) -> list[Issue]:
     """Apply the fixes, those that have to wait last, and return the issues in the order in which they were found."""
     numbered = list(enumerate(found))
     done: dict[int, Issue] = {}
-    # A fix may rename files that this process has open: they are opened again when needed.
-    context.close_files()
     for number, item in sorted(numbered, key=lambda pair: pair[1].last):
         done[number] = _fixed(item)
-    context.close_files()
     return [done[number] for number, _ in numbered]
 
 
