@@ -60,6 +60,7 @@ PROMISES = {
     "P35": "After a forget nothing that is left confirms a guess of the content",
     "P36": "No caller fills the memory of a server with requests",
     "P37": "A backup, a copy or a restore cannot read what was forgotten before it ended",
+    "P38": "No reader sees a projection half way, whatever begins it again",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -107,6 +108,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P34": {"cuts": Number(60, 5_000)},
     "P36": {"clients": Number(16, 64)},
     "P37": {"backups": Number(1, 40), "copies and restores": Number(1, 20)},
+    "P38": {"forgettings": Number(4, 200)},
 }
 
 
