@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,9 @@ SMALL = (
     (publish, "COARSE_ROWS_MIN", 48),
 )
 """What is thousands in use is a few here, so that fifty steps come to snapshots, merges and coarse indexes."""
+
+READ_BESIDE = frozenset({"forget", "rebuild", "activate", "catch_up", "language", "record", "batch"})
+"""Steps during which the other handle is read."""
 
 _FOLDER: list[str] = []
 
@@ -106,7 +109,8 @@ def played(script: Script, base: Path, failing: Failing | None = None, *, adopts
             at = f"step {number}, {step}"
             world.handle = step.handle
             if world.model.sessions or step.name == "start":
-                world.check(getattr(world, step.name)(*step.numbers))
+                take = partial(getattr(world, step.name), *step.numbers)
+                world.check(world.beside_a_reader(take) if step.name in READ_BESIDE else take())
         at = "the end"
         world.check_all()
         world.check_receipts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mnemolog.working_memory import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
 from tests.faults.simulation.model import SECOND, SessionThen, StoreModel
 from tests.session_states import fold_all, state_digest
-from tests.support import FakeClock, HalfEncoder, read_all
+from tests.support import FakeClock, HalfEncoder, in_thread, read_all
 
 SESSIONS_MAX = 7
 HANDLES = 2
@@ -111,6 +112,29 @@ class World:
         self.failing.disarm()
         self.failing.let_go()
         self.open()
+
+    def beside_a_reader(self, take: Callable[[], Any]) -> Any:
+        """Take a step while the other handle is read: each answer is that from before it or that from after it."""
+        if self.suspect:
+            return take()
+        other, name, over = self.stores[self.handle - 1], next(iter(self.model.sessions)), threading.Event()
+
+        def asked() -> str:
+            return repr(other.turns(name))
+
+        def read() -> None:
+            while not over.is_set():
+                answers.append(asked())
+
+        answers = [asked()]
+        reading = in_thread(read)
+        try:
+            outcome = take()
+        finally:
+            over.set()
+            reading.result()
+        agree({*answers} - {answers[0], asked()}, set(), f"turns of {name!r}, read during the step")
+        return outcome
 
     @property
     def store(self) -> MemoryStore:
