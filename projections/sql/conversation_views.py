@@ -153,9 +153,8 @@ class Views(SqlProjection):
                 _erase(connection, recorded, recorded.event)
         position_blocks.close_blocks(connection, upto=events[-1].position)
 
-    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> None:
         """Do nothing: `take` erases."""
-        return True
 
     def scrub(self) -> bool:
         """Remove forgotten content from the bytes of the file. False while another connection prevents that."""

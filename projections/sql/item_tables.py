@@ -89,7 +89,7 @@ class ItemTables(SqlProjection):
                     "DELETE FROM items WHERE namespace = ? AND key = ?", (namespace, deleted.key)
                 )
 
-    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> None:
         """Fill the namespaces again that lost content, and delete all vectors: whose they are is unknown."""
         lost = [(item.stream, namespace) for item in erased if (namespace := namespace_of(item.stream)) is not None]
         for stream, namespace in dict.fromkeys(lost):
@@ -98,7 +98,6 @@ class ItemTables(SqlProjection):
                 self.take(connection, events)
         if lost:
             _delete_vectors(connection)
-        return True
 
     def sweep(self, *, now: Micros) -> int:
         """Delete the rows of expired items, which no read returns. Return how many."""

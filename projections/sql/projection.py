@@ -103,12 +103,9 @@ class SqlProjection(TrackedTables, ABC):
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         """Apply a batch of new events, in order. Irrelevant events change nothing."""
 
-    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
-        """Make the rows those that the log gives now up to `upto`, after the `ContentErased` events `erased`.
-
-        Return False if only a rebuild can.
-        """
-        return False
+    @abstractmethod
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> None:
+        """Make the rows those that the log gives now up to `upto`: the `ContentErased` events `erased` were read."""
 
     def position(self) -> Position:
         """Return the last position read."""
@@ -137,15 +134,12 @@ class SqlProjection(TrackedTables, ABC):
         start = reached = self.position()
         is_fresh, failed = False, None
         while reached < upto and failed is None:
-            try:
-                with self.database.writing() as connection:
-                    before = tracking.tracked(connection, self.name).position
-                    # Read under the lock from the beginning, they hold nothing that was erased up to the head.
-                    is_fresh = is_fresh or before == ORIGIN
-                    failed = self._read_some(connection, before, upto, is_fresh=is_fresh)
-                    reached = tracking.tracked(connection, self.name).position
-            except _OnlyARebuildErases:
-                reached = self.rebuild(upto=upto, progress=progress)
+            with self.database.writing() as connection:
+                before = tracking.tracked(connection, self.name).position
+                # Read under the lock from the beginning, they hold nothing that was erased up to the head.
+                is_fresh = is_fresh or before == ORIGIN
+                failed = self._read_some(connection, before, upto, is_fresh=is_fresh)
+                reached = tracking.tracked(connection, self.name).position
             if reached == before:
                 break
             if progress is not None:
@@ -193,18 +187,14 @@ class SqlProjection(TrackedTables, ABC):
             self._apply(connection, events)
             after = events[-1].position
             erased += [item for item in events if isinstance(item.event, ContentErased)]
-        if erased and not is_fresh and not self.erase(connection, erased, upto=after):
-            raise _OnlyARebuildErases
+        if erased and not is_fresh:
+            self.erase(connection, erased, upto=after)
         return failed
 
     def _apply(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         self.take(connection, events)
         last = events[-1].position
         tracking.track(connection, self.name, Tracked(last, self.log.log_id, self.log.digest_at(last) or b""))
-
-
-class _OnlyARebuildErases(Exception):
-    """Content was erased, and the tables cannot tell which rows came from it."""
 
 
 def empty(database: ProjectionDatabase) -> None:

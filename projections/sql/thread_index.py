@@ -145,9 +145,8 @@ class ThreadIndex(SqlProjection):
                 for table in _TABLES:
                     execute(_COPY[table], (thread, copied.source))
 
-    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> bool:
+    def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> None:
         """Do nothing: the rows went with the request."""
-        return True
 
 
 def find(

@@ -64,3 +64,30 @@ def test_a_query_ranks_by_the_model_of_the_store(items):
     assert found[0].score == pytest.approx(1.0, abs=1e-5)
     assert found[2].score is None
     assert [item.key for item in search(items, ("users",), query="rain", where={"text": {"$ne": "rain"}})] == ["tea"]
+
+
+def rows_of(tables):
+    with tables.database.reading() as connection:
+        return connection.exec_driver_sql("SELECT * FROM items ORDER BY namespace, key").all()
+
+
+def test_in_any_history_forgetting_leaves_the_rows_of_a_rebuild(items, store, clock, rng):
+    """Values that were replaced come back, with the time since when they are there; other namespaces are not read."""
+    for number in range(120):
+        namespace, key = ("users", rng.choice("ab")), rng.choice("xyz")
+        match rng.choice(["put", "put", "put", "get", "delete", "forget", "wait"]):
+            case "put":
+                put(items, namespace, key, {"n": number}, ttl_s=rng.choice([None, 50]))
+            case "get":
+                get(items, namespace, key)
+            case "delete":
+                with items.batch() as batch:
+                    batch.delete(namespace, key)
+            case "wait":
+                clock.advance(seconds=20)
+            case "forget" if positions := items.positions(namespace):
+                store.forget(positions=rng.sample(positions, min(len(positions), 2)))
+                items.tables.catch_up()
+                found = rows_of(items.tables)
+                items.tables.rebuild()
+                assert found == rows_of(items.tables)

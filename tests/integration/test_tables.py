@@ -31,6 +31,9 @@ class Said(SqlProjection):
                 self.taken += 1
                 connection.exec_driver_sql("INSERT INTO said VALUES (?, ?)", (recorded.position, recorded.event.text))
 
+    def erase(self, connection, erased, *, upto):
+        """Nothing is forgotten here."""
+
     def texts(self):
         with self.database.reading() as connection:
             return [row[0] for row in fetch(connection, "SELECT text FROM said ORDER BY position")]

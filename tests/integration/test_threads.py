@@ -134,6 +134,26 @@ def test_a_checkpoint_that_was_put_again_stands_for_itself(threads, store):
     assert seen(threads, "t") == ["0000", "0005"]
 
 
+def test_a_checkpoint_that_was_replaced_is_back_when_the_later_one_is_forgotten(threads, store):
+    """Also in copies, and with the writes after it: as a rebuild has them."""
+    put(threads, "t", 0, None, said="first")
+    threads.write("t", "", "0000", "task", "", [(-1, "said", Typed("text", b"first"))])
+    put(threads, "t", 0, None, said="second")
+    threads.write("t", "", "0000", "task", "", [(-1, "said", Typed("text", b"second"))])
+    threads.copy("t", "copy")
+    threads.copy("t", "copy")
+
+    def said(thread):
+        found = threads.find(thread, "", "0000")
+        return found.values["said"].data, [write.value.data for write in found.writes]
+
+    assert [said("t"), said("copy")] == [(b"second", [b"second"])] * 2
+    store.forget(positions=threads.positions("t")[2:])
+    for _ in range(2):
+        assert [said("t"), said("copy")] == [(b"first", [b"first"])] * 2
+        threads._index.rebuild()
+
+
 def test_a_checkpoint_that_is_made_while_its_parent_is_forgotten_can_be_read(threads, store, monkeypatch):
     """The request may come when all is ready to be appended."""
     line(threads, "t", 3)
@@ -200,6 +220,9 @@ def test_in_any_history_what_remains_depends_on_nothing_forgotten(threads, store
         if rng.random() < 0.1 and (content := threads.positions(rng.choice("tuv"))):
             store.forget(positions=rng.sample(content, min(len(content), 2)))
             told = {name: held for name, held in told.items() if threads.find(name[0], "", name[1])}
+            found = list(threads.listed())
+            threads._index.rebuild()
+            assert found == list(threads.listed())
     for thread in "tuv":
         for found in threads.listed(thread=thread):
             held = {name: value.data.decode() for name, value in found.values.items()}
