@@ -169,7 +169,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles, reads)
     if telemetry is not None:
         measure_appends(log, telemetry)
-    nodes = Nodes(layout, log, projections, snapshots)
+    nodes = Nodes(layout, log, projections)
     shared = SharedParts(
         layout=layout,
         log=log,
@@ -182,7 +182,6 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
             layout,
             log,
             projections,
-            snapshots,
             nodes=nodes.all,
             purged=nodes.purged,
             copies_of_keys=partial(copies_of_keys, layout.folder),
@@ -200,7 +199,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
 
 def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) -> StoreParts:
     """Return the parts of a store, with the services that answer within a boundary."""
-    layout, log, snapshots, projections = shared.layout, shared.log, shared.snapshots, shared.projections
+    layout, log, projections = shared.layout, shared.log, shared.projections
     forgetting, boundary = shared.forgetting, visible.boundary
     agents = Agents(visible)
     session_list = SessionList(projections, visible, agents)
@@ -217,9 +216,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         prefetcher=_prefetcher(shared, agents, contexts.recalls, visible),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
-        admin=AdminService(
-            layout, log, projections, snapshots, forgetting, shared.nodes, shared.tokens, boundary=boundary
-        ),
+        admin=AdminService(layout, log, projections, forgetting, shared.nodes, shared.tokens, boundary=boundary),
         session_list=session_list,
         distrusts=Distrusts(visible, projections),
         is_part=is_part,

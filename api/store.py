@@ -764,7 +764,7 @@ class MemoryStore(OfOneProcess):
         """Return the state of log, projections and projector. Fast, and read-only."""
         parts = self.parts
         parts.boundary.require_none("status")
-        return store_status(parts.layout, parts.log, parts.projections, parts.snapshots, parts.nodes)
+        return store_status(parts.layout, parts.log, parts.projections, parts.nodes)
 
     def backup(
         self,
@@ -822,7 +822,6 @@ class MemoryStore(OfOneProcess):
             parts.layout,
             parts.log,
             parts.projections,
-            parts.snapshots,
             dry_run=dry_run,
             skip_bad=skip_bad,
             progress=progress,

@@ -64,7 +64,7 @@ def doctor(
         with _opened(store, model) as opened, bar("examining") as progress:
             parts = opened.parts
             found = examine(
-                *(parts.layout, parts.log, parts.projections, parts.snapshots),
+                *(parts.layout, parts.log, parts.projections),
                 deep=deep,
                 fix=fix and not dry_run,
                 progress=progress,
@@ -82,7 +82,7 @@ def _opened(store: Path, model: str | None) -> MemoryStore:
     if model is None:
         with open_store(store, create=False) as opened:
             parts = opened.parts
-            model = usual_model(parts.layout, parts.log, parts.projections, parts.snapshots)
+            model = usual_model(parts.layout, parts.log, parts.projections)
     return open_store(store, model=chosen_model(model or "none"), create=False, background=False)
 
 

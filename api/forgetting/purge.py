@@ -23,7 +23,6 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import PROJECTORS
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.registry import PROJECTIONS, unregistered_tables
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 LOCK_FILE: Final = ".forgetting.lock"
 
@@ -50,7 +49,6 @@ def purge(
     layout: StoreLayout,
     log: EventLog,
     projections: ProjectionSet,
-    snapshots: SnapshotStore,
     *,
     progress: Progress | None = None,
 ) -> str:
@@ -58,7 +56,7 @@ def purge(
 
     May be repeated. Raises `ProjectionError`, `StorageFull`.
     """
-    context = StoreContext(layout, log, projections, snapshots, progress=progress)
+    context = StoreContext(layout, log, projections, progress=progress)
     left = [
         f"another process still reads {projection.name}.db"
         for projection in (*PROJECTIONS, *unregistered_tables(layout))

@@ -37,7 +37,6 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import RETRY_S_MAX, retry_delay_s
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 LOCK_WAIT_S: Final = 30.0
 RETRY_WAIT_S: Final = 0.2
@@ -67,7 +66,6 @@ class Forgetting:
         layout: StoreLayout,
         log: EventLog,
         projections: ProjectionSet,
-        snapshots: SnapshotStore,
         *,
         nodes: Callable[[], list[NodeStatus]],
         purged: Callable[[Head], None],
@@ -77,7 +75,7 @@ class Forgetting:
 
         `copies_of_keys` returns where copies of the keys are known to be that are older than a position.
         """
-        self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
+        self._layout, self._log, self._projections = layout, log, projections
         self._nodes, self._purged, self._copies_of_keys = nodes, purged, copies_of_keys
         self._clean: set[str] = set()
         """Requests whose content this process has purged. It is not done again while the keys wait to be wiped."""
@@ -326,7 +324,7 @@ class Forgetting:
         if self._clean.issuperset(requests):
             return ""
         upto = self._log.head()
-        left = purging.purge(self._layout, self._log, self._projections, self._snapshots, progress=progress)
+        left = purging.purge(self._layout, self._log, self._projections, progress=progress)
         if not left:
             self._purged(upto)
             self._clean.update(requests)

@@ -41,7 +41,6 @@ from mnemolog.infra.sqlite import copy_database
 from mnemolog.operations.backup_manifest import copy_file
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import PROJECTIONS
-from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 
 NODE_FILE: Final = ".mnemolog.node"
@@ -78,10 +77,8 @@ _DECODER: Final = msgspec.json.Decoder(_Identity)
 class Nodes:
     """This node and the others. Safe for many threads. For a log in a folder there are none."""
 
-    def __init__(
-        self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore
-    ) -> None:
-        self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
+    def __init__(self, layout: StoreLayout, log: EventLog, projections: ProjectionSet) -> None:
+        self._layout, self._log, self._projections = layout, log, projections
         self._label = f"{socket.gethostname()}:{layout.folder}"
         self._node = ""
         self._looking = fork_guard.lock()
@@ -189,7 +186,7 @@ class Nodes:
             if erased <= self._purged_to():  # Another process of this node has done it.
                 return
             upto = self._log.head()
-            if left := purging.purge(self._layout, self._log, self._projections, self._snapshots):
+            if left := purging.purge(self._layout, self._log, self._projections):
                 raise errors.ProjectionError(left)
             self.purged(upto)
         structured_log.info("nodes.purged", upto=upto.position)

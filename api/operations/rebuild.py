@@ -16,7 +16,6 @@ from mnemolog.projections.maintenance.results import RebuildReport, Rebuilt
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import REBUILDABLE as PROJECTIONS
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 Rebuildable = Literal["vectors", "views", "all"]
 VECTORS: Final = "vectors"
@@ -28,7 +27,6 @@ def rebuild(
     layout: StoreLayout,
     log: EventLog,
     projections: ProjectionSet,
-    snapshots: SnapshotStore,
     *,
     dry_run: bool,
     skip_bad: bool,
@@ -44,7 +42,7 @@ def rebuild(
         raise errors.InvalidInput("projection", f"{projection!r} is none of {', '.join(REBUILDABLE)}")
     if not dry_run:
         log.appends.require_writable()
-    context = StoreContext(layout, log, projections, snapshots, progress=progress)
+    context = StoreContext(layout, log, projections, progress=progress)
     upto = log.head().position
     forgotten = sum(position <= upto for position in forgotten_turns(log))
     expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto) - forgotten

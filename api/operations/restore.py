@@ -39,7 +39,6 @@ from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 _TEMPORARY: Final = "restore"
 _NOT_DONE: Final = "nothing was restored"
@@ -187,10 +186,9 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
     with (
         closing(open_log(folder, clock=SystemClock(), create=False)) as log,
         closing(ProjectionSet(layout, log, None, make_encoder=make_encoder)) as projections,
-        closing(SnapshotStore(layout, log)) as snapshots,
     ):
         forgetting = Forgetting(
-            layout, log, projections, snapshots, nodes=list, purged=lambda _: None, copies_of_keys=lambda _: []
+            layout, log, projections, nodes=list, purged=lambda _: None, copies_of_keys=lambda _: []
         )
         forgetting.resume()
         repeated = forgetting.reapply(erasures)

@@ -25,7 +25,6 @@ from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 
 class AdminService:
@@ -36,7 +35,6 @@ class AdminService:
         layout: StoreLayout,
         log: EventLog,
         projections: ProjectionSet,
-        snapshots: SnapshotStore,
         forgetting: Forgetting,
         nodes: Nodes,
         tokens: Tokens,
@@ -44,7 +42,7 @@ class AdminService:
         boundary: Boundary,
     ) -> None:
         self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
-        self._snapshots, self._forgetting, self._nodes, self._boundary = snapshots, forgetting, nodes, boundary
+        self._forgetting, self._nodes, self._boundary = forgetting, nodes, boundary
 
     def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> DoctorReport:
         """Diagnose log and projections.
@@ -57,9 +55,7 @@ class AdminService:
         each. A damaged log and missing keys are findings, not errors.
         """
         self._boundary.require_none("admin.doctor")
-        return doctor.doctor(
-            self._layout, self._log, self._projections, self._snapshots, deep=deep, fix=fix, progress=progress
-        )
+        return doctor.doctor(self._layout, self._log, self._projections, deep=deep, fix=fix, progress=progress)
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""

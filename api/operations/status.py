@@ -34,7 +34,6 @@ from mnemolog.projections.projector import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
@@ -103,17 +102,15 @@ class Status(Result, frozen=True, kw_only=True):
             yield counted(len(self.warnings), "warning")
 
 
-def store_status(
-    layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore, nodes: Nodes
-) -> Status:
+def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet, nodes: Nodes) -> Status:
     """Return the state of a store at the head that its log has now."""
     try:
         at_head = LogAtHead(log)
     except errors.LogUnreachable:
-        return _status_alone(layout, log, projections, snapshots, nodes)
+        return _status_alone(layout, log, projections, nodes)
     head = at_head.head()
     active = projections.active_fingerprint(upto=head.position)
-    context = StoreContext(layout, at_head, projections, snapshots, active)
+    context = StoreContext(layout, at_head, projections, active)
     found = [status for projection in PROJECTIONS for status in projection.status(context)]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
@@ -152,16 +149,14 @@ def store_status(
     )
 
 
-def _status_alone(
-    layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore, nodes: Nodes
-) -> Status:
+def _status_alone(layout: StoreLayout, log: EventLog, projections: ProjectionSet, nodes: Nodes) -> Status:
     """Return the state of a store whose log does not answer. Raises `LogUnreachable` where it has no views."""
     views, position, stale = projections.to_answer()
     if stale is None:  # It answers again.
-        return store_status(layout, log, projections, snapshots, nodes)
+        return store_status(layout, log, projections, nodes)
     with views.database.reading() as connection:
         digest, (sessions, turns) = tracked(connection, views.name).digest, queries.counts(connection)
-    context = StoreContext(layout, log, projections, snapshots)
+    context = StoreContext(layout, log, projections)
     address = read_address(layout.folder)
     caches = [cache for cache in PROJECTIONS if isinstance(cache, Cache)]
     return Status(

@@ -19,7 +19,6 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import is_damage, opened
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 UNREADABLE_ACTION: Final = Hint(
     *("Find out which process holds the file and who may read it, then run ", remedy("status"), " again.")
@@ -51,7 +50,6 @@ class StoreContext(NamedTuple):
     layout: StoreLayout
     log: StoreLog
     projections: ProjectionSet
-    snapshots: SnapshotStore
     active: str | None = None
     """Fingerprint of the active model, if one was activated."""
     readable: bool = True

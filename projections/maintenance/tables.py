@@ -20,7 +20,6 @@ from mnemolog.projections.maintenance.context import (
     Database,
     Forgotten,
     StoreContext,
-    remove_database,
     state_by,
 )
 from mnemolog.projections.maintenance.results import (
@@ -31,11 +30,10 @@ from mnemolog.projections.maintenance.results import (
     TablesStatus,
     ViewsStatus,
 )
-from mnemolog.projections.ports import StoreLog
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql import file_checksum, queries, snapshots
 from mnemolog.projections.sql.conversation_views import VIEWS
-from mnemolog.projections.sql.database import ProjectionDatabase, faults_of
+from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import USABLE, SqlProjection, empty, state_of
 from mnemolog.projections.vectors.inventory import survey
@@ -133,13 +131,10 @@ class AdapterTables(Database):
 
         Tables of an unknown kind are emptied: the adapter reads the log again, also where it has them open now.
         """
-        return context.purge_database(self.path(context.layout), partial(self._purge, context.log))
-
-    def _purge(self, log: StoreLog, database: ProjectionDatabase) -> None:
-        if self._kind is None:
-            empty(database)
-        else:
-            self._kind(database, log).catch_up()
+        kind, log = self._kind, context.log
+        return context.purge_database(
+            self.path(context.layout), empty if kind is None else lambda database: kind(database, log).catch_up()
+        )
 
 
 class ConversationViews(Database):
@@ -342,13 +337,7 @@ class Snapshots(Cache):
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Delete all of them: they are folded from the log again."""
-        try:
-            return context.snapshots.forget()
-        except errors.ProjectionUnreadable as error:
-            if not is_damage(error):
-                raise
-            remove_database(self.path(context.layout))
-            return True
+        return context.purge_database(self.path(context.layout), empty)
 
 
 def _fits(row: Mapping[str, Any], is_whole: IsWhole) -> bool:

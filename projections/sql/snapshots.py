@@ -67,19 +67,16 @@ class SnapshotStore:
         self._layout, self._path, self._log = layout, layout.snapshots, log
         self._lock = fork_guard.lock()
         self._opened: ProjectionDatabase | None = None
-        self._closed = False
 
     def close(self) -> None:
-        """Close the file permanently."""
+        """Close the file. The log is closed before: then nothing is looked up or saved."""
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
-            self._opened, self._closed = None, True
+            self._opened = None
 
     def _database(self) -> ProjectionDatabase:
         with self._lock:
-            if self._closed:
-                raise errors.StoreClosed
             if self._opened is None:
                 self._opened = open_or_rebuild(
                     self._path,
@@ -112,18 +109,6 @@ class SnapshotStore:
         except _NOT_ANSWERING:
             pass
         return None
-
-    def forget(self) -> bool:
-        """Delete all snapshots, down to their bytes. False if another connection prevents that.
-
-        Raises `ProjectionError`.
-        """
-        if not self._path.exists():
-            return True
-        database = self._database()
-        with database.writing() as connection:
-            connection.execute(SNAPSHOTS.delete())
-        return database.scrub()
 
     def _is_of_this_history(self, row: sa.Row[Any]) -> bool:
         same = row.log_id == self._log.log_id and row.format == SNAPSHOT_FORMAT

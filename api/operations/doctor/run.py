@@ -24,7 +24,6 @@ from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import PROJECTIONS
-from mnemolog.projections.sql.snapshots import SnapshotStore
 
 _AWAY: Final = "unreachable"
 _AWAY_MATTERS: Final = "Nothing can be recorded. Recalls are answered from the projections in this folder, and say so."
@@ -55,7 +54,6 @@ def doctor(
     layout: StoreLayout,
     log: EventLog,
     projections: ProjectionSet,
-    snapshots: SnapshotStore,
     *,
     deep: bool,
     fix: bool,
@@ -75,7 +73,7 @@ def doctor(
     except (errors.LogDamaged, errors.StoreReplaced, errors.LogUnreachable) as error:
         return unopened(folder, error, deep=deep)
     missing = checks.missing_keys(log)
-    context = StoreContext(layout, log, projections, snapshots, active, missing is None, progress)
+    context = StoreContext(layout, log, projections, active, missing is None, progress)
     looked = checks.Looked([], [])
     found = list(_check(context, log, looked, deep=deep, model_given=model_given))
     issues = _fix(context, found) if fix else [item.issue for item in found]
@@ -107,14 +105,14 @@ def _report(folder: Path, head: Position, issues: list[Issue], looked: checks.Lo
     )
 
 
-def usual_model(layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> str | None:
+def usual_model(layout: StoreLayout, log: EventLog, projections: ProjectionSet) -> str | None:
     """Return the name of the model that a store uses: the active one, or else that of its newest vectors.
 
     Vectors in quarantine count. None if nothing tells: no model was activated, and there are no vectors.
     """
     if (active := projections.models.active()) is not None:
         return active.model
-    context = StoreContext(layout, log, projections, snapshots)
+    context = StoreContext(layout, log, projections)
     made = [item for item in VectorGenerations().status(context) if item.model]
     return max(made, key=lambda item: item.covers).model if made else None
 
