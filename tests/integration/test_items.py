@@ -91,3 +91,19 @@ def test_in_any_history_forgetting_leaves_the_rows_of_a_rebuild(items, store, cl
                 found = rows_of(items.tables)
                 items.tables.rebuild()
                 assert found == rows_of(items.tables)
+
+
+def test_the_vectors_of_items_go_when_one_is_forgotten_and_stay_when_a_turn_is(items, store):
+    """Whose a vector is cannot be told: all are computed again when they are needed."""
+    turn = store.session("s").record("user", "a turn")
+    put(items, ALICE, "tea", {"text": "I like tea"})
+    search(items, query="tea")
+
+    def vectors():
+        with items.tables.database.reading() as connection:
+            return connection.exec_driver_sql("SELECT count(*) FROM embeddings").scalar_one()
+
+    store.forget(positions=[turn.position])
+    assert vectors() == 1
+    store.forget(positions=items.positions(ALICE))
+    assert (vectors(), search(items, query="tea")) == (0, [])

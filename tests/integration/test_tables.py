@@ -8,9 +8,12 @@ import sqlalchemy as sa
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
+from mnemolog.adapters.support.items import Items
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting.service import STEPS
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import SqlProjection, empty
@@ -93,6 +96,34 @@ def test_tables_that_are_emptied_meanwhile_are_refilled_before_they_are_read(sto
     assert left == [-7, -6, -3], "the last time, the tables had been filled"
     tables.database.close()
     other.database.close()
+
+
+def test_what_is_forgotten_elsewhere_leaves_the_tables_of_adapters_as_they_are(store):
+    """At each step, for who reads them without a look at the log."""
+    turn = store.session("s").record("user", "a turn")
+    items, threads = Items(store), Threads(store)
+    value = Typed("text", b"value")
+    how = {"parent": None, "checkpoint": value, "metadata": value, "channels": {}, "changed": []}
+    threads.checkpoint("t", "", "0001", **how)
+    with items.batch() as batch:
+        batch.put(("a",), "b", {"n": 1})
+    assert threads.find("t", "", None) is not None
+
+    def rows():
+        found = []
+        for database, table in ((items.tables.database, "items"), (threads._index.database, "checkpoints")):
+            with database.reading() as connection:
+                found.append(connection.exec_driver_sql(f"SELECT * FROM {table}").all())
+        return found
+
+    with items.batch():
+        before, seen = rows(), []
+    store.parts.forgetting.reached = lambda _: seen.append(rows())
+    assert store.forget(positions=[turn.position]).complete
+    assert seen == [before] * len(STEPS)
+    assert [len(found) for found in before] == [1, 1]
+    items.close()
+    threads.close()
 
 
 def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):

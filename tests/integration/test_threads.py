@@ -138,6 +138,8 @@ def test_a_checkpoint_that_was_replaced_is_back_when_the_later_one_is_forgotten(
     """Also in copies, and with the writes after it: as a rebuild has them."""
     put(threads, "t", 0, None, said="first")
     threads.write("t", "", "0000", "task", "", [(-1, "said", Typed("text", b"first"))])
+    for word in (b"second", b"first"):  # Of these the first one counts.
+        threads.write("t", "", "0000", "task", "", [(0, "said", Typed("text", word))])
     put(threads, "t", 0, None, said="second")
     threads.write("t", "", "0000", "task", "", [(-1, "said", Typed("text", b"second"))])
     threads.copy("t", "copy")
@@ -147,10 +149,10 @@ def test_a_checkpoint_that_was_replaced_is_back_when_the_later_one_is_forgotten(
         found = threads.find(thread, "", "0000")
         return found.values["said"].data, [write.value.data for write in found.writes]
 
-    assert [said("t"), said("copy")] == [(b"second", [b"second"])] * 2
-    store.forget(positions=threads.positions("t")[2:])
+    assert [said("t"), said("copy")] == [(b"second", [b"second", b"second"])] * 2
+    store.forget(positions=[threads.positions("t")[place] for place in (2, 4, 5)])
     for _ in range(2):
-        assert [said("t"), said("copy")] == [(b"first", [b"first"])] * 2
+        assert [said("t"), said("copy")] == [(b"first", [b"first", b"first"])] * 2
         threads._index.rebuild()
 
 
