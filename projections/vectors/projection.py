@@ -204,8 +204,7 @@ class VectorProjection:
             atomic_files.publish_folder(building, final)
             rebuilt = Rebuilt(built.turns, encoded, built.skipped)
             del built  # Its index is read again: with it, there would be two in memory.
-            with self._switching:
-                self._generation = self._open(final)
+            self._switch(final)
             self._generation.settle()
             for folder in replaced:
                 self._remove(folder.path)
@@ -300,12 +299,18 @@ class VectorProjection:
 
     def _refreshed(self, *, wait_s: float = -1) -> Generation:
         """Return the current generation with what other processes have written."""
-        if self._generation.folder != (folder := self._current_folder()):
-            with self._switching:
-                if self._generation.folder != folder:
-                    self._generation = self._open(folder)
+        self._switch(self._current_folder())
         self._generation.refresh(wait_s=wait_s)
         return self._generation
+
+    def _switch(self, folder: Path) -> None:
+        """Use a generation, once it covers what the one before does: its newest vectors are in the cache."""
+        if self._generation.folder != folder:
+            with self._switching:
+                if self._generation.folder != folder:
+                    generation = self._open(folder)
+                    generation.extend(upto=self.covers, encode_max=0)
+                    self._generation = generation
 
     def _embed(self, query: str) -> Vectors:
         """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1.

@@ -102,6 +102,25 @@ def test_a_text_that_was_said_before_needs_no_model(store, folder, encoder, aske
         assert asked() == ["note number101"]
 
 
+def test_an_answer_never_reaches_less_far_after_a_rebuild_than_before_it(store, folder, encoder, monkeypatch):
+    """What was embedded while it ran is taken from the cache before the new generation answers, in each process."""
+    note(store, range(100, 140))
+    with opened(folder, encoder) as other:
+        publish = projection.atomic_files.publish_folder
+
+        def embedded_meanwhile(*folders):
+            at = store.session("s0").record("user", "said meanwhile").position
+            assert [each.recall("said", mode="vector").vectors_cover for each in (store, other)] == [at, at]
+            publish(*folders)
+
+        monkeypatch.setattr(projection.atomic_files, "publish_folder", embedded_meanwhile)
+        store.rebuild("vectors")
+        for each in (store, other):
+            vectors = each.parts.projections.vectors().projection()
+            vectors.refresh()
+            assert vectors.covers == store.head().position
+
+
 def test_a_rebuild_takes_every_vector_from_the_segments(store, folder, asked):
     """Also what it has to look up by text: the turns of a segment in which the model refused one."""
     before = answers(store)
