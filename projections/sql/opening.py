@@ -177,15 +177,10 @@ def open_tables(
             raise _Uncovered(path, state.value)
         return kind(database, log)
 
-    def fill(tables: Tables) -> None:
-        if isinstance(tables, SqlProjection):
-            tables.catch_up()
-
     return open_or_rebuild(
         path,
         open_covered,
         layout.quarantine,
-        fill=fill,
         schema=Schema(kind.create_tables, kind.name),
         busy_timeout_s=busy_timeout_s,
         sealed=sealed,
@@ -200,14 +195,13 @@ def open_or_rebuild(
     *,
     schema: Schema,
     busy_timeout_s: float,
-    fill: Callable[[Opened], object] = lambda _: None,
     sealed: bool = False,
     cache_bytes: int = sqlite.CACHE_BYTES,
 ) -> Opened:
     """Open the database at `path` and return the result of `open_projection`.
 
-    Where another process replaces the file later, that is opened in the same way, and `fill` gets the result before
-    anything is read from it.
+    Where the file is replaced later, the one in its place is opened in the same way, and tables catch up before they
+    are read.
     A file that is damaged or of another history goes to quarantine, and a new one is created.
     So does a file with a foreign schema: it may come from an untrusted source, and its version number proves nothing.
     Raises `ProjectionUnreadable` if the quarantine is full, and `StorageFull`.
@@ -215,7 +209,8 @@ def open_or_rebuild(
     quarantined = Quarantine(quarantine)
 
     def filled(database: ProjectionDatabase) -> ProjectionDatabase:
-        fill(open_projection(database))
+        if isinstance(opened := open_projection(database), SqlProjection):
+            opened.catch_up()
         return database
 
     for attempt in (1, 2):

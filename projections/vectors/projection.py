@@ -305,12 +305,11 @@ class VectorProjection:
 
     def _switch(self, folder: Path) -> None:
         """Use a generation, once it covers what the one before does: its newest vectors are in the cache."""
-        if self._generation.folder != folder:
-            with self._switching:
-                if self._generation.folder != folder:
-                    generation = self._open(folder)
-                    generation.extend(upto=self.covers, encode_max=0)
-                    self._generation = generation
+        with self._switching:
+            if self._generation.folder != folder:
+                generation = self._open(folder)
+                generation.extend(upto=self.covers, encode_max=0)
+                self._generation = generation
 
     def _embed(self, query: str) -> Vectors:
         """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1.
