@@ -99,18 +99,19 @@ class ProjectionDatabase:
             self.files.close(self.path.name, self.engine)
 
     def _connect(self) -> sa.Connection:
-        if self._replaced() is not None and self.opened_again is not None:
+        while True:
+            try:
+                if (replaced := self._replaced()) is not None:
+                    raise replaced
+                return self.engine.connect()
+            except errors.StoreReplaced as error:
+                if self.opened_again is None or self._replaced() is None:
+                    raise self._unusable(error) from error
             with self._opening:
                 if self._replaced() is not None:
                     self._let_go()
                     now = self.opened_again()
                     self.engine, self.files = now.engine, now.files
-        if (replaced := self._replaced()) is not None:
-            raise self._unusable(replaced)
-        try:
-            return self.engine.connect()
-        except errors.StoreReplaced as error:
-            raise self._unusable(error) from error
 
     def _replaced(self) -> errors.StoreReplaced | None:
         return None if self.files is None else self.files.replaced()
