@@ -416,7 +416,9 @@ def test_many_parts_of_a_store_cost_nothing_that_lasts(folder):
         before = costs()
         parts = [store.within(ALICE) for _ in range(1_000)]
         assert {len(part.sessions()) for part in parts[:10]} == {2}
-        assert costs() == before
+        files, threads = costs()
+        assert files <= before[0]  # Some of another test may be closed meanwhile.
+        assert threads <= before[1]
 
 
 def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
