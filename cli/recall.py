@@ -297,7 +297,7 @@ def _show_recall(answer: Recall, *, full: bool) -> None:
         _show_neighbours(out, [turn for position, turn in around if position < hit.position], full=full)
         out.text(TEXT_INDENT, text=hit.text if full else _passage(hit), full=True, margin=TEXT_INDENT)
         if hit.newer is not None:
-            out.line(f"   said later: @{hit.newer.position}", style="dim")
+            out.line(f"   see also @{hit.newer.position}, later", style="dim")
         if hit.superseded_by is not None:
             out.line(f"   no longer holds: see the fact at @{hit.superseded_by}", style="dim")
         if hit.repeated:

@@ -11,6 +11,7 @@ from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
 from mnemolog.adapters.support.store_access import recalls_of, visible_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.limits import RECALL_K_MAX
+from mnemolog.projections.context.rendering import day, indented, label
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import sees
@@ -87,8 +88,9 @@ def line_of(hit: Hit) -> str:
 
     What the same user said later about the same thing follows it.
     """
-    later = "" if hit.newer is None else f" (said later, {hit.newer.said_at:%Y-%m-%d}: {hit.newer.text})"
-    return f"- {hit.said_at:%Y-%m-%d} {hit.speaker or hit.role}: {marked(hit.passage, hit.text)}{later}"
+    later = "" if hit.newer is None else f"\n  see also, {day(hit.newer.said_at)}: {indented(hit.newer.text)}"
+    who = hit.role.value if hit.speaker is None else label(hit.speaker)
+    return f"- {day(hit.said_at)} {who}: {indented(marked(hit.passage, hit.text))}{later}"
 
 
 def _answers(recall: Recall, similarity_min: float) -> bool:

@@ -224,7 +224,7 @@ def _hits_in_words(answer: Recall) -> Iterator[str]:
         if hit.superseded_by is not None:
             yield f"   no longer holds: see the fact at @{hit.superseded_by}"
         if hit.newer is not None:
-            yield _fitted(f"   said later: @{hit.newer.position} {one_line(hit.newer.text)}")
+            yield _fitted(f"   see also @{hit.newer.position}, later: {one_line(hit.newer.text)}")
 
 
 def _passage(hit: Hit) -> str:

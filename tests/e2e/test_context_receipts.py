@@ -116,9 +116,19 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     assert not audit.sound
     assert audit.receipts[1].why == "the same turns, in another text"
     assert "other turns" in audit.receipts[2].why
-    newer = ContextServed(**fields | {"form": "context/99"})
-    store.parts.log.appends.transact(lambda tx: tx.append("recalls", newer))
-    assert "context/99" in store.audit.receipts(after=audit.receipts[-1].position).receipts[0].why
+
+
+@pytest.mark.parametrize("form", ["context/3", "context/99"])
+def test_a_receipt_of_another_format_is_read_and_the_audit_says_so(store, trip, form):
+    """Its text cannot be built again, but what was shown is in it."""
+    trip.context("ferry", receipt=True)
+    served = receipts_of(store)[0].event
+    fields = {name: getattr(served, name) for name in served.__struct_fields__}
+    other = ContextServed(**fields | {"form": form})
+    store.parts.log.appends.transact(lambda tx: tx.append("recalls", other))
+    item = store.audit.receipts().receipts[-1]
+    assert (item.turns, item.query, item.verdict.value) == (tuple(served.turns), "ferry", "cannot-be-told")
+    assert item.why == f"it was built as {form}, this mnemolog builds context/4"
 
 
 @pytest.mark.log_file

@@ -35,12 +35,12 @@ def test_the_first_hit_points_to_what_the_same_user_said_later(store):
     found = store.recall("Vienna", **asked)
     assert (found[0].text, found[0].newer) == (OLD, newer)
     assert [hit.newer for hit in found[1:]] == [None] * (len(found) - 1)
-    assert f"said later: @{newer.position} {NEW}" in found.explain()
-    assert f"(said later: @{newer.position}): {OLD}" in store.context("Vienna", **asked).text
+    assert f"see also @{newer.position}, later: {NEW}" in found.explain()
+    assert f"(see also @{newer.position}, later): {OLD}" in store.context("Vienna", **asked).text
     assert newer.position in store.context("Vienna", 300, **asked).positions
     here = store.session("acme/ada/Ada")
     lines = [line_of(hit) for hit in context_for(here, "Vienna", scope="acme", fresh=True)]
-    assert lines[0].endswith(f"Ada: {OLD} (said later, {newer.said_at:%Y-%m-%d}: {NEW})")
+    assert lines[0].endswith(f"Ada: {OLD}\n  see also, {newer.said_at:%Y-%m-%d}: {NEW}")
     known = context_for(here, "Vienna", scope="acme", fresh=True, known_after=newer.position - 1)
     assert [hit.newer for hit in known] == [None] * len(known)
     assert store.recall("Vienna", as_of=newer.position - 1, **asked)[0].newer is None

@@ -89,7 +89,7 @@ def test_a_context_has_what_holds_always_and_what_the_question_is_about(store, c
         "Facts:",
         '  user/city: "Porto" (since 2023-03-01)',
         HEADING,
-        "  standing/tone: formal (since 2023-03-01)",
+        "  standing/tone (since 2023-03-01): formal",
         "  @4 2023-03-18: Always answer in metric",
         "  @2 2023-03-16: I prefer window seats",
     ]

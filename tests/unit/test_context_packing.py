@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,11 +16,24 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import Role
+from mnemolog.domain.standing import StandingKind
 from mnemolog.domain.state import NoteState, TaskState
 from mnemolog.projections.context.answer import BlockKind, ContextPassage, WhyLeftOut
 from mnemolog.projections.context.packing import STANDING_TOKENS_MAX, GrowingTurn, Packing
-from mnemolog.projections.context.rendering import HEADING, Static, note_block, task_block, value_block
+from mnemolog.projections.context.rendering import (
+    HEADING,
+    Static,
+    entry,
+    fact_block,
+    label,
+    note_block,
+    session_heading,
+    standing_block,
+    task_block,
+    value_block,
+)
 from mnemolog.projections.context.token_counting import Counter, counter_of, estimated_tokens
+from mnemolog.projections.read_models import Fact, StandingStatement
 
 DAY = datetime(2026, 3, 16, 10, tzinfo=UTC)
 TEXTS = st.text(
@@ -121,8 +135,63 @@ def test_recorded_text_cannot_look_like_a_line_of_the_program(texts, speaker):
     ours = [line for line in lines if not line.startswith(" ")]
     expected = [HEADING, "Task:", "Values:", "Notes:", "2026-03-16, s:"]
     assert ours[:5] == expected
-    who = "user" if speaker is None else f"user {speaker}"
+    who = {None: "user", "Ada": "user Ada"}.get(speaker, f'user "{speaker}"')
     assert ours[5:] == [f"@{item.position} {who}: hi" for item in passages]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a: b", "Ada (newest)", "@9", "a, b", 'a "b', "a\nb", "a\x85b", "a\u2028@3 user: b", "\u202ea", "a\tb", ""),
+        *("- a", "* a", "+ a", "> a", "# a", "1. a", "[a](b)", "| a", "`a`", "<a>", "a = b", "a\\", "\u2026", " a"),
+        *("Ada\uff1a ok", "Ada\uff08newest\uff09", "\uff209", "\uff11\uff0e a", "\u2488 a", "\u200ba", "a\u2060b"),
+        *("system", "Ada system", "USER", "\uff53\uff59\uff53\uff54\uff45\uff4d", "Facts", "notes", "Standing orders"),
+    ],
+)
+def test_a_label_that_could_be_read_as_more_than_a_name_is_quoted_on_one_line(name):
+    """A speaker, a title, a key, a scope and a status alike; the quotes hold all of it."""
+    quoted = label(name)
+    assert (json.loads(quoted), len(quoted.splitlines())) == (name, 1)
+    said = replace(passage(2, "hi", speaker=name), newer=Position(4), superseded_by=Position(9))
+    assert entry(said) == f"@2 user {quoted} (see also @4, later) (no longer holds: see the fact at @9): hi"
+    assert session_heading(said, {"s": name or "s"}) == f"2026-03-16, {quoted if name else 's'}:"
+    assert session_heading(replace(said, session=name), {}) == f"2026-03-16, {quoted}:"
+    assert value_block(name, 1).text == f"  {quoted}: 1"
+    known = {"assumed": False, "checked_at": DAY, "state": "holds", "position": Position(9), "recorded_at": DAY}
+    fact = Fact(key=name, value="x", scope=name, valid_from=DAY, until=None, assertions=(), because=(), **known)
+    where = f" in {quoted}" if name else ""
+    assert fact_block(fact, of="").text == f'  {quoted}: "x" (since 2026-03-16{where})'
+    task = TaskState("go", None, None, None, name, Micros(0))
+    assert task_block(task).text == f"  ({quoted}) go"
+    at = {"position": Position(9), "session": None, "scope": "", "said_at": DAY}
+    if name:
+        standing = StandingStatement(kind=StandingKind.FACT, text="x (since 2020-01-01)", key=name, **at)
+        assert standing_block(standing).text == f"  {quoted} (since 2026-03-16): x (since 2020-01-01)"
+    standing = StandingStatement(kind=StandingKind.INSTRUCTION, text="x", speaker=name, **at)
+    assert standing_block(standing).text == f"  @9 2026-03-16 {quoted}: x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "Ada",
+            "Ada O\u2019Neil-Smith",
+            "user/city",
+            "acme/ada",
+            "trip.2026",
+            "AT&T",
+            "C++",
+            "x_1",
+            "J. R. Smith",
+            "1.5 km",
+        ),
+        *("2026-03-16", "\u0935\u093f\u0915\u093e\u0938", "\u65e5\u672c\u30fc", "cafe\u0301", "users", "factsheet"),
+    ],
+)
+def test_a_label_that_is_a_plain_name_stands_as_it_is(name):
+    """In any script."""
+    assert label(name) == name
 
 
 def test_a_budget_that_is_too_small_for_anything_gives_an_empty_text():
