@@ -16,7 +16,7 @@ from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label
-from mnemolog.domain.moments import Time, checked_position, parse_time
+from mnemolog.domain.moments import Time, checked_position, parse_time, require_microseconds
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.unicode_normalization import normalized
 
@@ -170,6 +170,7 @@ def parse_valid_time(field: str, value: Time) -> Micros:
     if isinstance(value, date) and not isinstance(value, datetime):
         value = value.isoformat()
     if isinstance(value, str):
+        require_microseconds(field, value)
         try:
             found = None if value.strip().isdigit() else datetime.fromisoformat(value.strip())
         except ValueError:

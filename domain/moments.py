@@ -35,6 +35,7 @@ _UNITS: Final = (
     (10**14, 10**16, 1, 1),
     (10**17, 10**19, 1, 1_000),
 )
+_LOST_DIGITS: Final = re.compile(r"[.,]\d{6}\d*?[1-9]")
 _TIME: Final = "a time such as '2026-03-16T14:00' or '2026-03-16'"
 _POSITION_OR_TIME: Final = f"a position such as 1200, or {_TIME}"
 
@@ -147,10 +148,18 @@ def _micros(field: str, value: Time, *, expected: str) -> Micros:
         return _from_local(field, datetime(value.year, value.month, value.day))
     if not isinstance(value, str):
         raise InvalidInput(field, f"expected {expected}; got {type(value).__name__}")
+    require_microseconds(field, value)
     found = _from_iso(value.strip())
     if found is None:
         raise InvalidInput(field, f"{value[:TIME_CHARACTERS_MAX]!r} is not a time; expected {expected}")
     return _from_local(field, found) if found.tzinfo is None else to_micros(field, found)
+
+
+def require_microseconds(field: str, text: str) -> None:
+    """Raise `InvalidInput` for a time with digits after a microsecond: nothing keeps them."""
+    if _LOST_DIGITS.search(text):
+        why = "is finer than a microsecond, which is what is kept: round it to six digits of a second"
+        raise InvalidInput(field, f"{text[:TIME_CHARACTERS_MAX]!r} {why}")
 
 
 def _from_iso(text: str) -> datetime | None:
@@ -182,13 +191,14 @@ _DAY: Final = re.compile(
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
-def parse_relative_time(field: str, given: str, *, clock: Clock) -> datetime:
+def parse_relative_time(field: str, given: str, *, clock: Clock, or_position: bool = False) -> datetime:
     """Return a time in UTC. Raises `InvalidInput`.
 
     Besides ISO 8601 it can be `now`; `today`, `yesterday`, `monday` or `last monday`, with a time of day or not; or an
     age such as `2 hours ago` or `2h`. All are local time. `monday` is today on a Monday, else the last one; `last
     monday` is never today. Days and weeks ago keep the time of day, hours and minutes are exact.
     """
+    require_microseconds(field, given)
     now = to_datetime(clock.now())
     text, words = given, " ".join(given.lower().split())
     if words == "now":
@@ -201,7 +211,8 @@ def parse_relative_time(field: str, given: str, *, clock: Clock) -> datetime:
             return _ago(1 if found[1].startswith("a") else int(found[1]), found[2][0], now=now)
         return to_datetime(parse_time(field, text))
     except (InvalidInput, OverflowError):
-        raise InvalidInput(field, f"{given!r} is not a time; expected {_FORMS}") from None
+        expected = "neither a position such as 1200 nor" if or_position else "not a time; expected"
+        raise InvalidInput(field, f"{given!r} is {expected} {_FORMS}") from None
 
 
 def end_of_day(field: str, given: str, *, clock: Clock) -> datetime | None:
@@ -221,10 +232,7 @@ def parse_position_or_time(field: str, given: str, *, clock: Clock) -> int | dat
     """Return a position or a time. Raises `InvalidInput` for what is neither."""
     if _POSITION.fullmatch(given):
         return int(given)
-    try:
-        return parse_relative_time(field, given, clock=clock)
-    except InvalidInput:
-        raise InvalidInput(field, f"{given!r} is neither a position such as 1200 nor {_FORMS}") from None
+    return parse_relative_time(field, given, clock=clock, or_position=True)
 
 
 def _day(name: str, *, today: date) -> date:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 import typer
@@ -11,7 +12,8 @@ import typer
 from mnemolog.cli.arguments import given_time
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.moments import parse_time
+from mnemolog.domain.facts import parse_valid_time
+from mnemolog.domain.moments import parse_relative_time, parse_time
 from tests.support import FakeClock
 
 
@@ -80,6 +82,16 @@ def test_a_naive_datetime_and_times_outside_the_calendar_are_refused(berlin, giv
     """A naive `datetime` may be of any zone; text and dates are local time."""
     with pytest.raises(InvalidInput, match=r"^since: .*(time zone is ambiguous|not within the years 1 to 9999)"):
         parse_time("since", given)
+
+
+@pytest.mark.parametrize("read", [parse_time, parse_valid_time, partial(parse_relative_time, clock=FakeClock())])
+@pytest.mark.parametrize("given", ["2026-03-16T14:00:00.0000001Z", "20260316T140000,1234560001", "monday 9:00.1234567"])
+def test_digits_that_would_be_lost_are_refused(read, given):
+    """Microseconds are kept; zeros after them lose nothing."""
+    with pytest.raises(InvalidInput, match=rf"^at: '{given}' is finer than a microsecond.* round it"):
+        read("at", given)
+    exact = read("at", "2026-03-16T14:00:00.123456000Z")
+    assert exact in (to_micros("at", moment := utc(2026, 3, 16, 14, 0, 0, 123456)), moment)
 
 
 # Wednesday, 1 April 2026, 10:20 in Berlin; clocks went forward on the Sunday before.
