@@ -288,7 +288,7 @@ def _answering(shared: SharedParts, visible: VisibleEvents) -> Contexts:
     return Contexts(
         shared.projections,
         recalls,
-        state_at=visible.state_at,
+        state_at=partial(visible.state_at, is_in_log=True),
         moment_at=lambda position: clock.now() if position is None else log.recorded_at(position),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import unicodedata
+from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -30,6 +31,23 @@ def marks_exchanged(form, text):
             elif any(before):
                 before = [0] * 256
     return total
+
+
+def counted_calls(call):
+    """Return how often each function was called, by the last two parts of the path of its file and its name."""
+    found = Counter()
+
+    def count(frame, event, argument):
+        if event == "call":
+            file = "/".join(frame.f_code.co_filename.split("/")[-2:])
+            found[f"{file}:{frame.f_code.co_name}"] += 1
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
 
 
 class Work:

@@ -191,12 +191,8 @@ class Facts:
         checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
         views, known, stale = self._known(when)
         with views.database.reading() as connection:
-            held = (
-                tables.fact(connection, of, key, known)
-                for key, of in tables.keys(connection, within, prefix=re.split(r"[*?\[]", pattern)[0])
-                if fnmatchcase(key, pattern)
-            )
-            found = Results(fact for fact in held if fact is not None)
+            prefix, matches = re.split(r"[*?\[]", pattern)[0], partial(fnmatchcase, pat=pattern)
+            found = Results(tables.facts(connection, within, known, prefix=prefix, chosen=matches))
         found.stale = stale
         return found
 

@@ -171,16 +171,19 @@ class VisibleEvents:
             raise self.unknown(session_id)
         return state
 
-    def state_at(self, session_id: str, position: int) -> SessionState:
-        """Return the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
-        now, head = self.state(session_id), self.log.head().position
-        session_id, first = now.session, now.started_position
+    def state_at(self, session_id: str, position: int, *, is_in_log: bool = False) -> SessionState:
+        """Return the state of a session at a position, which the caller may know to be in the log.
+
+        Raises `UnknownSession`, `OutsideSession`.
+        """
+        session_id = self.states.id_of(session_id)
+        is_in_log = is_in_log or position <= self.log.head().position
+        if is_in_log and (state := self.states.at(session_id, Position(position))) is not None:
+            return state
+        first = self.state(session_id).started_position
         if position < first:
             raise self._not_begun(session_id, position, first=first)
-        state = self.states.at(session_id, Position(position)) if position <= head else None
-        if state is None:
-            raise errors.OutsideSession(session_id, position=position, first=first, last=head)
-        return state
+        raise errors.OutsideSession(session_id, position=position, first=first, last=self.log.head().position)
 
     def place(self, session_id: str, field: str, when: When, *, rewinds: bool) -> Position:
         """Return where to branch from a session, or to rewind it to: a position, or a time.
@@ -208,7 +211,7 @@ class VisibleEvents:
 
         Raises `UnknownSession`, `OutsideSession`.
         """
-        state = self.state(session_id) if position is None else self.state_at(session_id, position)
+        state = self.state(session_id) if position is None else self.state_at(session_id, position, is_in_log=True)
         if not hidden:
             return state.spans
         beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]

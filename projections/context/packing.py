@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from datetime import date
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from mnemolog.domain.position import Position
@@ -16,7 +17,6 @@ from mnemolog.projections.context.rendering import (
     NOTHING_FITS,
     Excerpt,
     Static,
-    day,
     entry,
     session_heading,
     written,
@@ -34,8 +34,8 @@ STATIC_SHARE: Final = 0.5
 CHARACTERS_PER_TOKEN_MAX: Final = 100
 """An entry with more characters for each token that is left is not even counted: it does not fit."""
 
-Consecutive = Callable[[ContextPassage, ContextPassage], bool]
-"""Whether the second passage is of the turn after that of the first."""
+TurnsBefore = Callable[[Sequence[Position]], Mapping[Position, Sequence[Position]]]
+"""Returns of each turn the one before it in its session, if there is one."""
 
 
 LENGTHS: Final[tuple[int | None, ...]] = (300, 500, 900, 1_500, None)
@@ -46,16 +46,19 @@ RANK_POWER: Final = 1.3
 """The turn at a rank is worth 1 / rank ** 1.3. Both were chosen on assistant-dev (docs/reports/recall-quality.md)."""
 
 
-class GrowingTurn:
-    """A turn that can be shown at several lengths. `cut` returns its passage of at most so many characters."""
+class GrowingTurn(NamedTuple):
+    """A turn that can be shown at several lengths."""
 
-    def __init__(self, size: int, cut: Callable[[int | None], ContextPassage]) -> None:
-        self.size, self.at = size, cache(cut)
+    size: int
+    """Characters of all of it."""
+    at: Callable[[int | None], ContextPassage]
+    """Returns its passage of at most so many characters; all of it for None."""
 
-    def share(self, step: int) -> float:
-        """Return how much of what it answers a passage of a length holds, about."""
-        length = LENGTHS[step]
-        return 1.0 if length is None else math.pow(min(length / max(self.size, 1), 1.0), SHARE_POWER)
+
+_Step = tuple[float, int, int, ContextPassage, str, int, tuple[str, int]]
+"""A turn is shown, or more of it: the gain for each of its tokens, negative, so that the first of them is the best; the
+rank of the turn; the place of its length in `LENGTHS`; the passage, its entry, the tokens of that; the heading above it
+and the tokens of that."""
 
 
 class Packed(NamedTuple):
@@ -81,16 +84,19 @@ class Packing:
         counter: Counter,
         *,
         titles: Mapping[str, str],
-        consecutive: Consecutive,
+        turns_before: TurnsBefore,
         fits: bool = True,
         brief: bool = False,
     ) -> None:
-        self._budget, self._counter, self._titles, self._consecutive = budget, counter, titles, consecutive
+        self._budget, self._counter, self._titles, self._turns_before = budget, counter, titles, turns_before
         self._fits, self._brief = fits, brief
         self._none = counter.count("")
         self._used = self._cost(HEADING if fits else f"{HEADING}\n{NOTHING_FITS}", budget)
         self._headings: set[str] = set()
-        self._costs: dict[tuple[int, int, int], int] = {}
+        self._session_headings: dict[tuple[str, date], tuple[str, int]] = {}
+        """By session and day, with their tokens."""
+        self._texts: dict[Position, str] = {}
+        """The entries of the turns that are shown."""
         self._static: list[Static] = []
         self._passages: list[ContextPassage] = []
         self._left_out: list[LeftOut] = []
@@ -139,45 +145,38 @@ class Packing:
         shown already at its next length. A step that does not fit is not tried again.
         """
         shown: dict[int, ContextPassage] = {}
-        steps: list[tuple[float, int, int]] = []
-        for rank, turn in enumerate(turns):
-            heapq.heappush(steps, (-self._gain(turn, rank, 0), rank, 0))
+        used: dict[int, int] = {}
+        steps = [self._step(turn, rank, 0, 0) for rank, turn in enumerate(turns)]
+        heapq.heapify(steps)
         while steps:
-            _, rank, step = heapq.heappop(steps)
-            turn, passage = turns[rank], turns[rank].at(LENGTHS[step])
-            cost, heading = self._more(turn, step), session_heading(passage, self._titles)
+            _, rank, step, passage, text, tokens, (heading, heading_cost) = heapq.heappop(steps)
+            cost = tokens - used.get(rank, 0) + (0 if step or heading in self._headings else heading_cost)
             if self._used + cost > self._budget:
                 continue
             self._used += cost
             self._headings.add(heading)
-            shown[rank] = passage
-            if not self._brief and step + 1 < len(LENGTHS) and not passage.whole:
-                heapq.heappush(steps, (-self._gain(turn, rank, step + 1), rank, step + 1))
+            shown[rank], used[rank], self._texts[passage.position] = passage, tokens, text
+            if not self._brief and step + 1 < len(LENGTHS) and passage.end - passage.start < passage.of:
+                heapq.heappush(steps, self._step(turns[rank], rank, step + 1, tokens))
         for rank, turn in enumerate(turns):
             if rank in shown:
                 self._passages.append(shown[rank])
             elif found:
                 self._left_out.append(left_out(turn.at(LENGTHS[0]), WhyLeftOut.NO_ROOM))
 
-    def _gain(self, turn: GrowingTurn, rank: int, step: int) -> float:
-        """Return what a step gains for each of its tokens."""
-        share = turn.share(step) - (turn.share(step - 1) if step else 0)
-        return share / math.pow(rank + 1, RANK_POWER) / max(self._more(turn, step), 1)
-
-    def _more(self, turn: GrowingTurn, step: int) -> int:
-        """Return the tokens that a step adds: of the first, the entry and its heading, if that is new."""
+    def _step(self, turn: GrowingTurn, rank: int, step: int, used: int) -> _Step:
+        """Return the step to a length of a turn that has used so many tokens before."""
         passage = turn.at(LENGTHS[step])
-        cost = self._entry_cost(passage)
-        if step:
-            return cost - self._entry_cost(turn.at(LENGTHS[step - 1]))
-        heading = session_heading(passage, self._titles)
-        return cost + (0 if heading in self._headings else self._cost(heading, self._budget))
-
-    def _entry_cost(self, passage: ContextPassage) -> int:
-        place = passage.position, passage.start, passage.end
-        if place not in self._costs:
-            self._costs[place] = self._cost(entry(passage), self._budget)
-        return self._costs[place]
+        in_session = passage.session, passage.said_at.date()
+        if (heading := self._session_headings.get(in_session)) is None:
+            above = session_heading(passage, self._titles)
+            heading = self._session_headings[in_session] = above, self._cost(above, self._budget)
+        text = entry(passage)
+        tokens = self._cost(text, self._budget)
+        share = _share(turn.size, step) - (_share(turn.size, step - 1) if step else 0)
+        cost = tokens - used + (0 if step or heading[0] in self._headings else heading[1])
+        gain = share / math.pow(rank + 1, RANK_POWER) / max(cost, 1)
+        return -gain, rank, step, passage, text, tokens, heading
 
     def leave_out(self, found: Sequence[LeftOut]) -> None:
         """Add what was left out before it came to the budget."""
@@ -185,8 +184,9 @@ class Packing:
 
     def packed(self) -> Packed:
         """Return the text and its blocks."""
+        before = self._turns_before([passage.position for passage in self._passages])
         while True:
-            excerpts = list(self._excerpts())
+            excerpts = list(self._excerpts(before))
             text = written(self._static, excerpts, self._titles, fits=self._fits)
             tokens = self._counter.count(text) if text else 0
             if tokens <= self._budget:
@@ -216,23 +216,26 @@ class Packing:
             return room + 1
         return max(self._counter.count("\n" + text) - self._none, 0)
 
-    def _excerpts(self) -> Iterator[Excerpt]:
+    def _excerpts(self, before: Mapping[Position, Sequence[Position]]) -> Iterator[Excerpt]:
         """Yield the passages as excerpts: by session, the one whose first passage was said first, then by position."""
         sessions: dict[str, list[ContextPassage]] = {}
-        for passage in sorted(self._passages, key=lambda passage: (passage.said_at, passage.position)):
+        for passage in sorted(self._passages, key=attrgetter("said_at", "position")):
             sessions.setdefault(passage.session, []).append(passage)
         for passages in sessions.values():
-            passages.sort(key=lambda passage: passage.position)
+            passages.sort(key=attrgetter("position"))
             begun: list[ContextPassage] = []
             for passage in passages:
-                if begun and not self._continues(begun[-1], passage):
-                    yield _excerpt(begun)
+                if begun and not (
+                    before.get(passage.position) == [begun[-1].position]
+                    and passage.said_at.date() == begun[-1].said_at.date()
+                ):
+                    yield self._excerpt(begun)
                     begun = []
                 begun.append(passage)
-            yield _excerpt(begun)
+            yield self._excerpt(begun)
 
-    def _continues(self, one: ContextPassage, other: ContextPassage) -> bool:
-        return day(one.said_at) == day(other.said_at) and self._consecutive(one, other)
+    def _excerpt(self, passages: Sequence[ContextPassage]) -> Excerpt:
+        return Excerpt(tuple(passages), "\n".join([self._texts[passage.position] for passage in passages]))
 
     def _static_block(self, block: Static) -> ContextBlock:
         tokens = self._counter.count(block.text)
@@ -253,15 +256,17 @@ class Packing:
             kind=BlockKind.PASSAGE,
             text=excerpt.text,
             tokens=self._counter.count(excerpt.text),
-            positions=tuple(passage.position for passage in excerpt.passages),
+            positions=tuple([passage.position for passage in excerpt.passages]),
             passages=excerpt.passages,
             relevance=max(relevances, default=None),
             session=excerpt.passages[0].session,
         )
 
 
-def _excerpt(passages: Sequence[ContextPassage]) -> Excerpt:
-    return Excerpt(tuple(passages), "\n".join(map(entry, passages)))
+def _share(size: int, step: int) -> float:
+    """Return how much of what a turn answers its passage of a length holds, about."""
+    length = LENGTHS[step]
+    return 1.0 if length is None else math.pow(min(length / max(size, 1), 1.0), SHARE_POWER)
 
 
 def _no_room_for(block: Static) -> LeftOut:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from functools import cache, partial
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from mnemolog.domain.moments import When
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
-from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.projections.context.answer import Context, ContextPassage, WhyLeftOut
@@ -36,7 +36,7 @@ from mnemolog.projections.context.token_counting import Counter, Tokenizer, coun
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
-from mnemolog.projections.recall.hits import exchange_of, sees
+from mnemolog.projections.recall.hits import exchanges_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import FEW, Question, floor
 from mnemolog.projections.recall.ranking import Page
@@ -44,7 +44,7 @@ from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import fact_queries, queries
-from mnemolog.projections.sql.words import stems_of, words_of
+from mnemolog.projections.sql.words import stems_of_each, words_of
 
 TOKENS: Final = 1_500
 """The default budget."""
@@ -133,9 +133,10 @@ class Contexts:
         # The context says itself what it leaves out, and what is repeated.
         every = replace(question.weights, distinct=False)
         asked = replace(question, k=wanted.k, min_relevance=0.0, weights=every)
-        served = self.recalls.serve(asked, as_of=as_of, wait_for_model=wait_for_model, newer=FOLLOWED)
-        moment = self._moment_at(served.answer.recall.as_of)
-        made = self._built(served.question, served.answer, wanted, moment, question.min_relevance)
+        with ExitStack() as snapshot:
+            served = self.recalls.serve(asked, snapshot, as_of=as_of, wait_for_model=wait_for_model, newer=FOLLOWED)
+            moment = self._moment_at(served.answer.recall.as_of)
+            made = self._built(served.question, served.answer, wanted, moment, question.min_relevance)
         if not self.recalls.leaves_receipt(receipt):
             return made
         event = receipt_of(made, served.receipt(), question.min_relevance, of=wanted.of, moment=moment)
@@ -154,9 +155,10 @@ class Contexts:
     def _rebuilt(
         self, served: ContextServed, counter: Counter, question: Question, basis: Basis, moment: Micros
     ) -> Rebuilt:
-        answer = self.recalls.answer(question, basis._replace(newer=FOLLOWED))
         wanted = Wanted(served.budget, counter, served.of)
-        return Rebuilt(self._built(question, answer, wanted, moment, served.min_relevance), answer.recall)
+        with ExitStack() as snapshot:
+            answer = self.recalls.answer(question, basis._replace(newer=FOLLOWED), snapshot)
+            return Rebuilt(self._built(question, answer, wanted, moment, served.min_relevance), answer.recall)
 
     def _built(
         self, question: Question, answer: Answer, wanted: Wanted, moment: Micros, min_relevance: float | None
@@ -167,8 +169,8 @@ class Contexts:
         there is room, but nothing that is worth it.
         """
         recall = answer.recall
-        static = [] if wanted.of is None else list(_static(self._state_at(wanted.of, recall.head), moment))
-        best = max((hit.relevance for hit in recall.hits), default=0.0)
+        state = None if wanted.of is None else self._state_at(wanted.of, recall.head)
+        best = max([hit.relevance for hit in recall.hits], default=0.0)
         least = floor(best, min_relevance, question.mode)
         enough = [hit for hit in recall.hits if hit.relevance >= least.least]
         relevant = enough if least.fits else enough[:FEW]
@@ -178,15 +180,15 @@ class Contexts:
             wanted.budget,
             wanted.counter,
             titles=titles,
-            consecutive=self._consecutive,
+            turns_before=partial(queries.turns_beside, answer.connection, newest_first=True, limit=1),
             fits=least.fits,
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
-        facts, only = self._facts(question, recall.head, wanted.of, moment)
+        facts, only = self._facts(question, answer, state, moment)
         plain = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
         packing.add_static(plain, share=FACTS_SHARE)
-        packing.add_static(static)
-        unowned = not question.scopes and wanted.of is None
+        packing.add_static([] if state is None else list(_static(state, moment)))
+        unowned = not question.scopes and state is None
         standing = self._standing(replace(question, scopes=(Scope(""),)) if unowned else question, answer, facts)
         packing.add_standing(
             [standing_block(item) for item in standing if item.always],
@@ -198,8 +200,8 @@ class Contexts:
         if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
             others: list[Turn] = []
             with suppress(errors.LogUnreachable):  # The context is complete without replies.
-                others = self._exchanges(question, packing.passages, answer.recall.head)
-            found = {hit.position for hit in relevant}
+                others = self._exchanges(question, answer, packing.passages)
+            found = {hit.position for hit in relevant} | {passage.position for passage in packing.passages}
             replies = self._marked([turn for turn in others if turn.position not in found], question, answer)
             packing.add_turns(list(replies.values()), found=False)
         for newest, older in repeated.items():
@@ -227,13 +229,12 @@ class Contexts:
 
     def _marked(self, turns: Sequence[Turn], question: Question, answer: Answer) -> dict[Position, GrowingTurn]:
         """Return turns that no recall has found, by position, with what facts say of them."""
-        with self._projections.to_answer()[0].database.reading() as connection:
-            positions = [turn.position for turn in turns]
-            superseded = self.recalls.superseded(connection, positions, upto=answer.recall.head)
+        positions = [turn.position for turn in turns]
+        superseded = self.recalls.superseded(answer.connection, positions, upto=answer.recall.head)
         return {
             turn.position: GrowingTurn(
                 len(turn.text),
-                partial(_passage_of, turn, answer.words, superseded_by=superseded.get(turn.position)),
+                cache(partial(_passage_of, turn, answer.words, superseded_by=superseded.get(turn.position))),
             )
             for turn in turns
             if question.superseded == "mark" or turn.position not in superseded
@@ -243,19 +244,21 @@ class Contexts:
         self, question: Question, *, of: str | None = None, as_of: When | None = None
     ) -> Results[StandingStatement]:
         """Return the standing statements for a question. See `MemoryStore.standing`."""
-        served = self.recalls.serve(question, as_of=as_of)
-        recall = served.answer.recall
-        facts, _ = self._facts(served.question, recall.head, of, self._moment_at(recall.as_of), anywhere=of is None)
-        found = Results(self._standing(served.question, served.answer, facts))
-        found.stale = recall.stale
-        return found
+        with ExitStack() as snapshot:
+            served = self.recalls.serve(question, snapshot, as_of=as_of)
+            recall, question = served.answer.recall, served.question
+            state, moment = None if of is None else self._state_at(of, recall.head), self._moment_at(recall.as_of)
+            facts, _ = self._facts(question, served.answer, state, moment, anywhere=of is None)
+            found = Results(self._standing(question, served.answer, facts))
+            found.stale = recall.stale
+            return found
 
     def _standing(self, question: Question, answer: Answer, facts: Sequence[Fact]) -> list[StandingStatement]:
         explicit = [standing_fact(fact) for fact in facts if fact.key.startswith(FOLDER)]
-        return explicit + standing_statements(self._projections, self.recalls, question, answer)
+        return explicit + standing_statements(question, answer)
 
     def _facts(
-        self, question: Question, head: Position, of: str | None, moment: Micros, *, anywhere: bool = False
+        self, question: Question, answer: Answer, of: SessionState | None, moment: Micros, *, anywhere: bool = False
     ) -> tuple[list[Fact], str]:
         """Return the facts that hold, by key: of the scopes of the question, or of exactly that of the session.
 
@@ -263,48 +266,30 @@ class Contexts:
         or `anywhere` all.
         A session without a scope sees none that was asserted in another one: nothing says that both have one owner.
         """
-        scopes, own = question.scopes, ""
+        scopes, own, head = question.scopes, "", answer.recall.head
         if not scopes and of is not None:
-            own = self._state_at(of, head).started.scope
+            own = of.started.scope
         below = bool(scopes) or anywhere
         with suppress(errors.LogUnreachable):
             moment = max(moment, self._projections.log.recorded_at(head))
-        with self._projections.to_answer()[0].database.reading() as connection:
-            known = fact_queries.Known(head, moment)
-            found = [
-                fact_queries.fact(connection, scope, key, known)
-                for key, scope in fact_queries.keys(connection, scopes if below else (Scope(own),))
-                if below or scope == own
-            ]
+        within = scopes if below else (Scope(own),)
+        found = fact_queries.facts(answer.connection, within, fact_queries.Known(head, moment))
         seen = [
-            fact for fact in found if fact is not None and (scopes or own or of is None or fact.session in (None, of))
+            fact
+            for fact in found
+            if (below or fact.scope == own) and (scopes or own or of is None or fact.session in (None, of.session))
         ]
         return seen, scopes[0] if len(scopes) == 1 else own
 
-    def _exchanges(self, question: Question, shown: Sequence[ContextPassage], head: Position) -> list[Turn]:
-        """Return the question or the reply to each turn that is shown, as far as its session saw it at `head`."""
-
-        @cache
-        def seen_by(session: str) -> Spans:
-            return cut(self._state_at(session, head).spans, upto=head)
-
-        own = seen_by(question.session) if question.session is not None and question.lineage else None
-        with self._projections.to_answer()[0].database.reading() as connection:
-            known = queries.turns_at(connection, [passage.position for passage in shown])
-        turns = [known[passage.position] for passage in shown if passage.position in known]
-        spans = [seen_by(turn.session) if own is None or not sees(own, turn) else own for turn in turns]
-        found: dict[Position, Turn] = {}
-        with self._projections.to_answer()[0].database.reading() as connection:
-            for turn, seen in zip(turns, spans, strict=True):
-                others = exchange_of(connection, turn, seen=seen, scopes=question.scopes, head=head)
-                found |= {other.position: other for other in others}
-        return list(found.values())
-
-    def _consecutive(self, one: ContextPassage, other: ContextPassage) -> bool:
-        """Whether no turn lies between two turns of one session. What is hidden since a rewind counts."""
-        between = [Span(one.session, one.position, Position(other.position - 1))]
-        with self._projections.to_answer()[0].database.reading() as connection:
-            return not queries.turns_in(connection, between, limit=1)
+    def _exchanges(self, question: Question, answer: Answer, shown: Sequence[ContextPassage]) -> list[Turn]:
+        """Return the question or the reply to each turn that is shown, as far as its session saw it then."""
+        seen_by = partial(self.recalls.seen_by, answer.connection, head=answer.recall.head)
+        asking = question.session if question.lineage else None
+        own = () if asking is None else seen_by([asking]).get(asking, ())
+        exchanges = exchanges_of(
+            answer.connection, shown, own=own, seen_by=seen_by, scopes=question.scopes, head=answer.recall.head
+        )
+        return list({turn.position: turn for others in exchanges.values() for turn in others}.values())
 
 
 def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
@@ -335,7 +320,7 @@ def _turns(
         if shown.position not in seen:
             seen.add(shown.position)
             also_said = tuple(older.said_at for older in repeated.get(shown.position, ()))
-            yield GrowingTurn(len(shown.text), partial(_passage_of, shown, words, also_said=also_said))
+            yield GrowingTurn(len(shown.text), cache(partial(_passage_of, shown, words, also_said=also_said)))
             newer = shown.newer
             if newer is not None and newer.position in later.keys() - seen - by_position.keys():
                 seen.add(newer.position)
@@ -357,11 +342,12 @@ def _passage_of(
     superseded_by: Position | None = None,
 ) -> ContextPassage:
     """Return the best passage of a turn of at most `length` characters; all of it for None."""
-    hit = turn if isinstance(turn, Hit) else None
-    if hit is not None and length == PASSAGE_CHARACTERS_MAX:
+    hit, size = turn if isinstance(turn, Hit) else None, len(turn.text)
+    length = size if length is None else length
+    if hit is not None and (length == PASSAGE_CHARACTERS_MAX or size <= min(length, PASSAGE_CHARACTERS_MAX)):
         found = hit.passage
     else:
-        found = best_passage(turn.text, words, limit=len(turn.text) if length is None else length)
+        found = best_passage(turn.text, words, limit=length)
     return ContextPassage(
         position=turn.position,
         session=turn.session,
@@ -372,7 +358,7 @@ def _passage_of(
         text=found.text,
         start=found.start,
         end=found.end,
-        of=len(turn.text),
+        of=size,
         relevance=None if hit is None else hit.relevance,
         also_said=also_said,
         newer=None if hit is None or hit.newer is None else hit.newer.position,
@@ -387,13 +373,14 @@ def _repetitions(hits: Sequence[Hit], language: str) -> Mapping[Position, list[H
     user. They must agree in every number and every negation.
     """
     alike: dict[object, list[tuple[frozenset[str], list[Hit]]]] = {}
-    for hit in hits:
+    rows = stems_of_each([hit.text if len(hit.text) <= COMPARED_CHARACTERS_MAX else "" for hit in hits], language)
+    for hit, row in zip(hits, rows, strict=True):
         if len(hit.text) > COMPARED_CHARACTERS_MAX:
             groups = alike.setdefault((hit.role, hit.speaker, hit.scope, hit.text), [(frozenset(), [])])
             groups[0][1].append(hit)
             continue
-        decisive = frozenset(word for word in words_of(hit.text) if word in NEGATIONS or any(map(str.isdigit, word)))
-        stems = frozenset(stems_of(hit.text, language))
+        decisive = frozenset([word for word in words_of(hit.text) if word in NEGATIONS or any(map(str.isdigit, word))])
+        stems = frozenset(row.split())
         groups = alike.setdefault((hit.role, hit.speaker, hit.scope, decisive), [])
         for others, group in groups:
             if _same(stems, others):
@@ -402,8 +389,8 @@ def _repetitions(hits: Sequence[Hit], language: str) -> Mapping[Position, list[H
         else:
             groups.append((stems, [hit]))
     found: dict[Position, list[Hit]] = {}
-    for _, group in (group for groups in alike.values() for group in groups if len(group[1]) > 1):
-        newest, *older = sorted(group, key=lambda hit: (hit.said_at, hit.position), reverse=True)
+    for _, group in [group for groups in alike.values() for group in groups if len(group[1]) > 1]:
+        newest, *older = sorted(group, key=attrgetter("said_at", "position"), reverse=True)
         found[newest.position] = older
     return found
 

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.standing import StandingKind
-from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, StandingStatement
 from mnemolog.projections.recall.newer import Near
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.service import Answer, Recalls
+from mnemolog.projections.recall.service import Answer
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import listed
 from mnemolog.projections.sql.queries import Filters, below_any
@@ -42,31 +41,38 @@ class _Row(NamedTuple):
     text: str
 
 
-def standing_statements(
-    projections: ProjectionSet, recalls: Recalls, question: Question, answer: Answer
-) -> list[StandingStatement]:
+def standing_statements(question: Question, answer: Answer) -> list[StandingStatement]:
     """Return what users said that should hold for the answer to a question, as of the position of that answer.
 
     First instructions without a condition, newest first; then the others, most relevant first. They are looked for in
     all turns that may answer, whoever said them and whenever. What the question says itself is left out; one without
     words has all of them.
     """
-    recall, views = answer.recall, projections.to_answer()[0]
-    every = replace(question, roles=(), speakers=(), since=None, until=None, metadata={})
-    with views.database.reading() as connection:
-        filters = replace(recalls.filters(connection, every, recall.head), upto=recall.head)
-        rows = [row for row in islice(_said(connection, filters), CONSIDERED_MAX) if row.text not in question.query]
-        if not rows:
-            return []
-        relevance, near = _relevance(question, answer, rows)
-        always = [row for row in rows if row.kind == StandingKind.INSTRUCTION]
-        others = [row for row in rows if row.kind != StandingKind.INSTRUCTION]
-        if question.query:
-            best = sorted((row for row in others if row in relevance), key=lambda row: -relevance[row])[:SHOWN_MAX]
-            newest = _newest_of_same(sorted(best, reverse=True), near)
-            always, others = _newest_of_same(always, near), [row for row in best if row in newest]
-        chosen = [*always, *others]
-        turns = queries.turns_at(connection, [row.position for row in chosen])
+    recall, connection = answer.recall, answer.connection
+    filters = replace(
+        answer.filters,
+        scopes=question.scopes,
+        roles=(),
+        speakers=(),
+        since=None,
+        until=None,
+        after=None,
+        last=None,
+        metadata={},
+        upto=recall.head,
+    )
+    rows = [row for row in islice(_said(connection, filters), CONSIDERED_MAX) if row.text not in question.query]
+    if not rows:
+        return []
+    relevance, near = _relevance(question, answer, rows)
+    always = [row for row in rows if row.kind == StandingKind.INSTRUCTION]
+    others = [row for row in rows if row.kind != StandingKind.INSTRUCTION]
+    if question.query:
+        best = sorted((row for row in others if row in relevance), key=lambda row: -relevance[row])[:SHOWN_MAX]
+        newest = _newest_of_same(sorted(best, reverse=True), near)
+        always, others = _newest_of_same(always, near), [row for row in best if row in newest]
+    chosen = [*always, *others]
+    turns = queries.turns_at(connection, [row.position for row in chosen])
     return [
         StandingStatement(
             kind=StandingKind(row.kind),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -25,6 +25,9 @@ EXCHANGE_TURNS_MAX: Final = 4
 """An exchange has at most so many turns besides the hit: the last ones of a reply, the last ones before it."""
 
 
+_OTHER_SIDE: Final = {Role.USER: Role.ASSISTANT, Role.ASSISTANT: Role.USER}
+
+
 def hits_of(
     connection: sa.Connection,
     ranked: Sequence[Ranked],
@@ -33,7 +36,7 @@ def hits_of(
     question: Question,
     spans: Spans | None,
     head: Position,
-    seen_by: Callable[[str], Spans],
+    seen_by: Callable[[Collection[str]], Mapping[str, Spans]],
     repeated: Mapping[Position, tuple[Position, ...]],
     superseded: Mapping[Position, Position],
     newer: Mapping[Position, Turn | None],
@@ -45,17 +48,18 @@ def hits_of(
     """
     turns = queries.turns_at(connection, [turn.position for turn in ranked])
     titles = queries.titles_of(connection, {turn.session for turn in turns.values()})
-    hits = []
+    exchanges: Mapping[Position, tuple[Turn, ...]] = {}
+    if question.exchange:
+        seen = cut(spans or (), upto=head)
+        exchanges = exchanges_of(
+            connection, turns.values(), own=seen, seen_by=seen_by, scopes=question.scopes, head=head
+        )
+    hits, count = [], question.context_turns
     for place in ranked:
         if (turn := turns.get(place.position)) is None:
             continue
-        count = question.context_turns
         near = spans if question.beside is None or sees(spans or (), turn) else None
         before, after = _neighbours(connection, turn, count, near, head) if count else ((), ())
-        exchange: tuple[Turn, ...] = ()
-        if question.exchange:
-            seen = cut(seen_by(turn.session) if near is None else near, upto=head)
-            exchange = exchange_of(connection, turn, seen=seen, scopes=question.scopes, head=head)
         hits.append(
             Hit(
                 text=turn.text,
@@ -76,7 +80,7 @@ def hits_of(
                 before=before,
                 after=after,
                 newer=newer.get(turn.position),
-                exchange=exchange,
+                exchange=exchanges.get(turn.position, ()),
                 repeated=repeated.get(turn.position, ()),
                 superseded_by=superseded.get(turn.position),
             )
@@ -95,35 +99,57 @@ def _neighbours(
     return tuple(reversed(before)), tuple(after)
 
 
-def sees(spans: Spans, turn: Turn | Hit) -> bool:
-    """Whether a turn lies in any of these spans."""
+def sees(spans: Spans, turn: Any) -> bool:
+    """Whether a turn, or a passage of one, lies in any of these spans."""
     return any(span.holds(turn.session, turn.position) for span in spans)
 
 
-def exchange_of(
-    connection: sa.Connection, turn: Turn, *, seen: Spans, scopes: Scopes, head: Position
-) -> tuple[Turn, ...]:
-    """Return the other side of the exchange that a turn belongs to, in order; empty if there is none.
+def exchanges_of(
+    connection: sa.Connection,
+    turns: Collection[Any],
+    *,
+    own: Spans,
+    seen_by: Callable[[Collection[str]], Mapping[str, Spans]],
+    scopes: Scopes,
+    head: Position,
+) -> dict[Position, tuple[Turn, ...]]:
+    """Return the other side of the exchange that each turn, or passage, belongs to, in order, by its position.
 
     For a user's turn, the assistant's turns after it, up to the next one of the user; for an assistant's turn, the
     user's turns before it. Turns of tools and of the system are passed over, and those distrusted as of `head`. All of
-    them lie in `seen` and at or below any of `scopes`. A turn outside of `seen` has no exchange.
+    them lie at or below any of `scopes`, and in the spans `own` if the turn lies there, or else in what its session
+    sees. A turn outside of both has no exchange.
     """
-    wanted = {Role.USER: Role.ASSISTANT, Role.ASSISTANT: Role.USER}.get(turn.role)
-    if wanted is None or not sees(seen, turn):
-        return ()
-    if back := wanted is Role.USER:
-        near = positions_in(connection, seen, before=turn.position, newest_first=True, limit=REACH)
-    else:
-        near = positions_in(connection, seen, after=turn.position, limit=REACH)
-    roles, found = queries.roles_at(connection, near), list[Position]()
-    gone = distrust.among(connection, near, head)
+    spans_of = {turn.position: own for turn in turns if own and sees(own, turn)}
+    outside = [turn for turn in turns if turn.position not in spans_of]
+    seen = seen_by({turn.session for turn in outside})
+    spans_of |= {turn.position: seen[turn.session] for turn in outside if sees(seen[turn.session], turn)}
+    role_of = queries.roles_at(connection, list(spans_of))
+    near = dict[Position, list[Position]]()
+    for of, is_back in ((Role.USER, False), (Role.ASSISTANT, True)):
+        of_role = [position for position in spans_of if role_of.get(position) is of]
+        alone = [position for position in of_role if len(spans_of[position]) == 1]
+        near |= queries.turns_beside(connection, alone, newest_first=is_back, limit=REACH)
+        for position in {*of_role} - {*alone}:
+            ends = {"before" if is_back else "after": position}
+            near[position] = positions_in(connection, spans_of[position], newest_first=is_back, limit=REACH, **ends)
+    every = sorted({position for some in near.values() for position in some})
+    role_of |= queries.roles_at(connection, every)
+    gone, chosen = distrust.among(connection, every, head), dict[Position, list[Position]]()
     for position in near:
-        role = roles.get(position)
-        if role is wanted and position not in gone:
-            found.append(position)
-        elif role is turn.role and found:
-            break
-    chosen = found[:EXCHANGE_TURNS_MAX][::-1] if back else found[-EXCHANGE_TURNS_MAX:]
-    turns = queries.turns_at(connection, chosen)
-    return tuple(turns[at] for at in chosen if at in turns and covered(scopes, turns[at].scope))
+        of, spans, found = role_of[position], spans_of[position], list[Position]()
+        for other in near[position]:
+            if len(spans) == 1 and not spans[0].after < other <= (spans[0].upto or head):
+                break
+            role = role_of[other]
+            if role is of and found:
+                break
+            if role is _OTHER_SIDE[of] and other not in gone:
+                found.append(other)
+        chosen[position] = found[-EXCHANGE_TURNS_MAX:] if of is Role.USER else found[:EXCHANGE_TURNS_MAX][::-1]
+    others = queries.turns_at(connection, sorted({position for some in chosen.values() for position in some}))
+    return {
+        turn.position: tuple([others[at] for at in some if not scopes or covered(scopes, others[at].scope)])
+        for turn in turns
+        if (some := chosen.get(turn.position))
+    }

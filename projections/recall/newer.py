@@ -33,14 +33,15 @@ def later_statement(
         return None
     speaker, said = rows.speakers[n], rows.said[n]
     columns = zip(rows.positions, rows.said, rows.ask, rows.roles, rows.speakers, rows.stems, strict=True)
-    later = sorted(
+    later = [
         at
         for at, when, asks, role, who, stems in columns
         if at > position and at in offered and role == user and who == speaker
         if when >= said and not asks and len(stems) <= CHARACTERS_MAX
-    )
-    similarity = near(position, later)
-    for at in sorted((at for at in similarity if similarity[at] >= SIMILAR), key=lambda at: (-similarity[at], at)):
+    ]
+    similarity = near(position, sorted(later))
+    similar = sorted([at for at, likeness in similarity.items() if likeness >= SIMILAR])
+    for at in sorted(similar, key=similarity.__getitem__, reverse=True):
         turns = queries.turns_at(connection, [position, at])
         if len(turns) < 2 or len(turns[at].text) > CHARACTERS_MAX:
             continue

@@ -6,8 +6,8 @@ receipt use the same code as the first answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from mnemolog.domain.limits import WAIT_S_MAX, checked_number
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
-from mnemolog.domain.spans import Span, Spans
+from mnemolog.domain.spans import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
@@ -91,6 +91,10 @@ class Answer(NamedTuple):
     """What the vectors answered; None if they did not."""
     words: SoughtWords
     """The words of the question, to choose passages by."""
+    filters: Filters
+    """What the turns that were searched have in common, as of the position of the answer."""
+    connection: sa.Connection
+    """The snapshot of the views that the hits were read from. It is open as long as the caller keeps it."""
 
     @property
     def scores(self) -> list[float]:
@@ -162,14 +166,16 @@ class Recalls:
         wait_for_model: bool = True,
     ) -> Answer:
         """Answer a question. See `MemoryStore.recall`."""
-        served = self.serve(
-            question,
-            as_of=as_of,
-            min_position=min_position,
-            timeout_s=timeout_s,
-            after=after,
-            wait_for_model=wait_for_model,
-        )
+        with ExitStack() as snapshot:
+            served = self.serve(
+                question,
+                snapshot,
+                as_of=as_of,
+                min_position=min_position,
+                timeout_s=timeout_s,
+                after=after,
+                wait_for_model=wait_for_model,
+            )
         kept = self.keep(served.receipt()) if self.leaves_receipt(receipt) else None
         made, hits = served.answer.recall, served.answer.recall.hits
         if made.kind == Kind.ORDER:
@@ -187,6 +193,7 @@ class Recalls:
     def serve(
         self,
         question: Question,
+        snapshot: ExitStack,
         *,
         as_of: When | None = None,
         min_position: int | None = None,
@@ -195,7 +202,7 @@ class Recalls:
         wait_for_model: bool = True,
         newer: int = 1,
     ) -> Served:
-        """Answer a question without leaving a receipt."""
+        """Answer a question without leaving a receipt. `snapshot` keeps `Answer.connection` open."""
         checked_number("timeout_s", timeout_s, most=WAIT_S_MAX)
         boundary = self._boundary
         question = replace(question, scopes=boundary.narrow(question.scopes), alone=boundary != UNBOUNDED)
@@ -219,7 +226,7 @@ class Recalls:
                 self._cover(question, basis, upto, timeout_s)
             elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(basis)):
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
-            answer = self._answer(question, basis, views)
+            answer = self._answer(question, basis, views, snapshot)
             if cursor is not None and cursor.order != answer.ranking.digest(cursor.passed_over):
                 raise cursors.refused("the pages before cannot be reproduced: begin with the first")
             if min_position is not None and question.mode != TEXT:
@@ -241,13 +248,16 @@ class Recalls:
             error.hint = Hint("to ask by the time of saying, use ", again(until=str(as_of), as_of=None))
             raise error
 
-    def answer(self, question: Question, basis: Basis) -> Answer:
-        """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the
-        error that makes them unavailable.
-        """
-        return self._answer(question, basis, self._projections.current_views())
+    def answer(self, question: Question, basis: Basis, snapshot: ExitStack | None = None) -> Answer:
+        """Answer from a basis. `snapshot` keeps `Answer.connection` open.
 
-    def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
+        Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the error that makes them
+        unavailable.
+        """
+        with ExitStack() as own:
+            return self._answer(question, basis, self._projections.current_views(), snapshot or own)
+
+    def _answer(self, question: Question, basis: Basis, views: Views, snapshot: ExitStack) -> Answer:
         """Answer as of the position that the basis fixes, or else that of the views at the first read.
 
         One transaction reads everything that depends on the position. No transaction is open while a model works. Hits
@@ -257,49 +267,47 @@ class Recalls:
         reranker = self._projections.reranker if basis.reranked and question.mode != VECTOR else None
         ranking = Ranking(question, count=page.end, to_be_reranked=reranker is not None)
         wanted, failed = page.offered(question.mode), None
-        with ExitStack() as snapshot:
-            connection = snapshot.enter_context(views.database.reading())
-            head = tracked(connection, views.name).position if basis.head is None else basis.head
-            filters = self.filters(connection, question, head)
-            while True:
-                with self._timed("mnemolog.recall.leg", leg=TEXT):
-                    offer = from_views(connection, question, filters, head=head, wanted=wanted)
-                if question.mode != TEXT:
-                    snapshot.close()
-                    leg = self._ask_vectors(question, basis, offer, wanted)
-                    connection = snapshot.enter_context(views.database.reading())
-                found = with_neighbours(connection, question, offer, leg.answer)
-                dropped = dict[Position, Position]()
-                if question.superseded == "drop":
-                    offered = {*found.rows.positions}.union(*found.legs.values())
-                    dropped = self.superseded(connection, sorted(offered), upto=head)
-                if ranking.add(connection, found, wanted=wanted, dropped=dropped):
-                    break
-                wanted *= 2
-            if reranker is not None:
-                texts = queries.turns_at(connection, ranking.to_rerank)
+        connection = snapshot.enter_context(views.database.reading())
+        head = tracked(connection, views.name).position if basis.head is None else basis.head
+        filters = self.filters(connection, question, head)
+        while True:
+            with self._timed("mnemolog.recall.leg", leg=TEXT):
+                offer = from_views(connection, question, filters, head=head, wanted=wanted)
+            if question.mode != TEXT:
                 snapshot.close()
-                failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
+                leg = self._ask_vectors(question, basis, offer, wanted)
                 connection = snapshot.enter_context(views.database.reading())
-            ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
-            words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
-            seen_by = partial(self._seen_by, head=head)
-            newer = dict[Position, Turn | None]()
-            if found.later is not None and ranked and not page.passed_over:
-                count = basis.newer + bool(ranked[0].parts.get("currency"))  # The next one is what it changes.
-                newer = {turn.position: found.later(connection, turn.position) for turn in ranked[:count]}
-            hits = hits_of(
-                connection,
-                ranked,
-                words=words,
-                question=question,
-                spans=spans,
-                head=head,
-                seen_by=seen_by,
-                repeated=ranking.repeated,
-                superseded=self.superseded(connection, [turn.position for turn in ranked], upto=head),
-                newer=newer,
-            )
+            found = with_neighbours(connection, question, offer, leg.answer)
+            dropped = dict[Position, Position]()
+            if question.superseded == "drop":
+                offered = {*found.rows.positions}.union(*found.legs.values())
+                dropped = self.superseded(connection, sorted(offered), upto=head)
+            if ranking.add(connection, found, wanted=wanted, dropped=dropped):
+                break
+            wanted *= 2
+        if reranker is not None:
+            texts = queries.turns_at(connection, ranking.to_rerank)
+            snapshot.close()
+            failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
+            connection = snapshot.enter_context(views.database.reading())
+        ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
+        words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
+        newer = dict[Position, Turn | None]()
+        if found.later is not None and ranked and not page.passed_over:
+            count = basis.newer + bool(ranked[0].parts.get("currency"))  # The next one is what it changes.
+            newer = {turn.position: found.later(connection, turn.position) for turn in ranked[:count]}
+        hits = hits_of(
+            connection,
+            ranked,
+            words=words,
+            question=question,
+            spans=spans,
+            head=head,
+            seen_by=partial(self.seen_by, connection, head=head),
+            repeated=ranking.repeated,
+            superseded=self.superseded(connection, [turn.position for turn in ranked], upto=head),
+            newer=newer,
+        )
         floor = ranking.floor or Floor(question.min_relevance or 0.0)
         recall = Recall(
             query=question.query,
@@ -322,7 +330,7 @@ class Recalls:
             min_relevance=floor.least,
             fits=floor.fits,
         )
-        return Answer(recall, ranking, found, leg.vectors, leg.answer, words)
+        return Answer(recall, ranking, found, leg.vectors, leg.answer, words, filters, connection)
 
     def superseded(
         self, connection: sa.Connection, turns: Sequence[Position], *, upto: Position
@@ -342,12 +350,19 @@ class Recalls:
         filters = question.filters(spans if question.lineage else None, self._projections.log)
         return replace(filters, distrusted=distrust.all_at(connection, head))
 
-    def _seen_by(self, session: str, *, head: Position) -> Spans:
-        """Return what a session sees at `head`; of one that inherits from outside of the boundary, its own turns."""
-        try:
-            return self._spans_at(session, head)
-        except errors.UnknownSession:
-            return (Span(session, ORIGIN),)
+    def seen_by(self, connection: sa.Connection, sessions: Collection[str], *, head: Position) -> dict[str, Spans]:
+        """Return what sessions see at `head`; of one that inherits from outside of the boundary, its own turns.
+
+        The log is read for branches and for sessions that have hidden turns.
+        """
+        found = dict[str, Spans]()
+        for session, started, sees_others, hides in queries.starts_of(connection, sessions):
+            spans = own(session, at=started)
+            if sees_others or hides:
+                with suppress(errors.UnknownSession):
+                    spans = self._spans_at(session, head)
+            found[session] = cut(spans, upto=head)
+        return found
 
     def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
         """Return the answer of the vectors. In `hybrid` mode, unless the basis fixes them, they may be unavailable."""

@@ -12,6 +12,7 @@ from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import (
     RECALLS_STREAM,
+    CheckpointRestored,
     ContentErased,
     Forgotten,
     RecordedEvent,
@@ -19,6 +20,7 @@ from mnemolog.domain.events import (
     SessionResumed,
     SessionStarted,
     TurnRecorded,
+    TurnsRewound,
 )
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
@@ -42,7 +44,7 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/20"
+VIEWS: Final = "views/21"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
@@ -65,6 +67,7 @@ SESSIONS: Final = sa.Table(
     sa.Column("turns", sa.Integer, nullable=False),  # Includes forgotten turns: the next place depends on it.
     sa.Column("forgotten", sa.Integer, nullable=False),
     sa.Column("last_position", sa.Integer, nullable=False),
+    sa.Column("hides", sa.Integer, nullable=False),  # Whether it was ever rewound or restored.
     sqlite_strict=True,
 )
 
@@ -116,7 +119,7 @@ CREATE_TEXT_INDEX: Final = (
 
 _INSERT_SESSION: Final = (
     "INSERT INTO sessions (started_position, session, title, agent, scope, parent, branched_at, reason, started_at, "
-    "turns, forgotten, last_position) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)"
+    "turns, forgotten, last_position, hides) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0)"
 )
 _SELECT_KNOWN: Final = (
     "SELECT session, started_position, scope, turns FROM sessions WHERE session IN (SELECT value FROM json_each(?))"
@@ -287,6 +290,8 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent],
                 ended_at[session] = recorded.recorded_at
             case SessionResumed():
                 ended_at[session] = None
+            case TurnsRewound() | CheckpointRestored():
+                connection.exec_driver_sql("UPDATE sessions SET hides = 1 WHERE session = ?", (session,))
     if last:
         connection.exec_driver_sql(
             "UPDATE sessions SET turns = turns + ?, forgotten = forgotten + ?, last_position = ? "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, cast
@@ -23,18 +23,20 @@ from mnemolog.projections.sql.queries import below_any, last_turn
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])
 _VALUE: Final = msgspec.msgpack.Decoder()
-_LATEST_FIRST: Final = (
-    f"SELECT {COLUMNS} FROM facts WHERE scope = ?1 AND key = ?2 AND valid_from <= ?3 AND position <= ?4 "
-    f"AND (retracted IS NULL OR retracted > ?4) AND {distrust.of_fact('?4')} IS NULL "
+_OF_KEY: Final = (
+    "FROM facts WHERE scope = {scope} AND key = {key} AND valid_from <= ?1 AND position <= ?2 "
+    f"AND (retracted IS NULL OR retracted > ?2) AND {distrust.of_fact('?2')} IS NULL "
     "ORDER BY valid_from DESC, position DESC"
 )
-
-
-def keys(connection: sa.Connection, scopes: Scopes, *, prefix: str = "") -> list[tuple[str, str]]:
-    """Return key and scope of the facts at or below any of `scopes`, or all, whose key begins with `prefix`."""
-    where, values = below_any(scopes) if scopes else ("1", [])
-    query = f"SELECT key, scope FROM fact_keys WHERE {where} AND substr(key, 1, ?) = ? ORDER BY key, scope"
-    return [(key, scope) for key, scope in fetch(connection, query, *values, len(prefix), prefix)]
+_LATEST_FIRST: Final = f"SELECT {COLUMNS} {_OF_KEY.format(scope='?3', key='?4')}"
+TOGETHER_MAX: Final = 10
+"""Of a key with fewer assertions, they are read together with those of other keys."""
+BEGINS: Final = "key BETWEEN ?3 AND ?3 || char(0x10ffff)"
+EACH_LATEST_FIRST: Final = (
+    f"SELECT {COLUMNS} FROM (SELECT scope AS in_scope, key AS named FROM fact_keys WHERE {BEGINS} AND {{}}) "
+    f"CROSS JOIN facts AS held ON held.position IN (SELECT position {_OF_KEY.format(scope='in_scope', key='named')} "
+    f"LIMIT {TOGETHER_MAX}) ORDER BY key, scope, valid_from DESC, position DESC"
+)
 
 
 def keys_before(connection: sa.Connection, scope: str, position: Position) -> list[str]:
@@ -53,13 +55,36 @@ class Known(NamedTuple):
 def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> Belief | None:
     """Return what a key has, `None` included; None if nothing was said."""
     driver: Any = connection.connection.driver_connection
-    rows = driver.execute(_LATEST_FIRST, (scope, key, known.valid_at, known.upto))
+    rows = driver.execute(_LATEST_FIRST, (known.valid_at, known.upto, scope, key))
     return believed(map(Assertion._make, rows))
 
 
 def fact(connection: sa.Connection, scope: str, key: str, known: Known) -> Fact | None:
     """Return the fact of a key; None if it has none, or none any more."""
-    found = belief(connection, scope, key, known)
+    return _held(belief(connection, scope, key, known))
+
+
+def facts(
+    connection: sa.Connection,
+    scopes: Scopes,
+    known: Known,
+    *,
+    prefix: str = "",
+    chosen: Callable[[str], bool] = bool,
+) -> list[Fact]:
+    """Return the facts at or below any of `scopes`, or all, by key, whose key begins with `prefix` and is `chosen`."""
+    where, values = below_any(scopes, f" AND {BEGINS}") if scopes else ("1", [])
+    rows = fetch(connection, EACH_LATEST_FIRST.format(where), known.valid_at, known.upto, prefix, *values)
+    found = list[Fact | None]()
+    for (scope, key), group in groupby(map(Assertion._make, rows), key=attrgetter("scope", "key")):
+        if chosen(key):
+            items = list(group)
+            is_all = len(items) < TOGETHER_MAX
+            found.append(_held(believed(items) if is_all else belief(connection, scope, key, known)))
+    return [fact for fact in found if fact is not None]
+
+
+def _held(found: Belief | None) -> Fact | None:
     if found is None or found.decides.value == NOTHING:
         return None
     return as_fact(

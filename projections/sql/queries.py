@@ -66,10 +66,13 @@ def below(column: sa.ColumnElement[str], scopes: Scopes) -> sa.ColumnElement[boo
     return sa.or_(*ranges) if ranges else sa.true()
 
 
-def below_any(scopes: Scopes) -> tuple[str, list[str]]:
-    """Return the same condition on a column `scope` as SQL, with its values. There is at least one scope."""
+def below_any(scopes: Scopes, also: str = "") -> tuple[str, list[str]]:
+    """Return the same condition on a column `scope` as SQL, with its values. There is at least one scope.
+
+    `also` is another condition that holds for all rows: it limits how much of one scope an index reads.
+    """
     values = [value for item in scopes for value in (item, f"{item}/", item + NEXT_TO_SLASH)]
-    return f"({' OR '.join(['scope = ? OR (scope >= ? AND scope < ?)'] * len(scopes))})", values
+    return f"({' OR '.join([f'scope = ?{also} OR (scope >= ? AND scope < ?)'] * len(scopes))})", values
 
 
 class LastTurn(NamedTuple):
@@ -105,10 +108,44 @@ _SELECT_TURNS: Final = (
 )
 
 
+_BESIDE: Final = (
+    "SELECT own.position, other.position FROM json_each(?) CROSS JOIN turns AS own ON own.position = value CROSS JOIN "
+    "turns AS other ON other.place IN (SELECT place FROM turns WHERE {} LIMIT ?) ORDER BY own.position, other.place {}"
+)
+_AFTER: Final = _BESIDE.format(
+    f"place > own.place AND place < (own.place / {PLACES} + 1) * {PLACES} ORDER BY place", ""
+)
+_BEFORE: Final = _BESIDE.format(
+    f"place < own.place AND place >= own.place / {PLACES} * {PLACES} ORDER BY place DESC", "DESC"
+)
+
+
 def roles_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Role]:
     """Return the roles of the turns at `positions`, by position."""
     query = "SELECT position, role FROM turns WHERE position IN (SELECT value FROM json_each(?))"
     return {Position(position): Role(role) for position, role in fetch(connection, query, listed(positions))}
+
+
+def turns_beside(
+    connection: sa.Connection, positions: Sequence[Position], *, newest_first: bool, limit: int
+) -> dict[Position, list[Position]]:
+    """Return the next turns in the session of each turn, up to `limit`: those after it, in order.
+
+    With `newest_first` those before it, the newest first. A turn without such is left out.
+    """
+    found = dict[Position, list[Position]]()
+    for position, other in fetch(connection, _BEFORE if newest_first else _AFTER, listed(positions), limit):
+        found.setdefault(position, []).append(other)
+    return found
+
+
+def starts_of(connection: sa.Connection, sessions: Collection[str]) -> list[tuple[str, Position, bool, bool]]:
+    """Return id and start of sessions, whether each is a branch, and whether it ever hid turns that it saw."""
+    query = (
+        "SELECT session, started_position, parent IS NOT NULL, hides FROM sessions "
+        "WHERE session IN (SELECT value FROM json_each(?))"
+    )
+    return fetch(connection, query, listed(list(sessions)))
 
 
 def titles_of(connection: sa.Connection, sessions: Collection[str]) -> dict[str, str]:

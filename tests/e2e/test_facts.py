@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 
 import pytest
 
@@ -11,7 +12,11 @@ from mnemolog import MemoryStore, acting_as
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.facts import assertion_of, believed, latest_first
+from mnemolog.domain.scope import Scope
 from mnemolog.projections.sql import fact_queries
+from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.queries import below_any
+from tests.counted_work import counted_calls
 
 MARCH, APRIL, MAY = (datetime(2023, month, 1, tzinfo=UTC) for month in (3, 4, 5))
 
@@ -337,6 +342,42 @@ def test_a_diff_lists_the_facts_that_have_another_value(store, chat, clock, run)
     assert [item["key"] for item in run("diff", store.path, before, "--json").json["facts"]] == [
         item.key for item in found
     ]
+
+
+def test_the_facts_of_a_pattern_are_those_of_its_keys(store, chat):
+    """However many assertions a key has, in the scope and below it, as of any position and time."""
+    keys = ("user/city", "user/ci", "user/city/district", "users/city", "user/zone", "vser/city", "us")
+    for n in range(14):
+        for key in keys[: 7 - n // 2]:
+            for scope in ("acme/alice", "acme/alice/work", "acme/bob"):
+                store.assert_fact(key, n % 3 or None, scope=scope, valid_from=f"2023-{n % 12 + 1:02}")
+    store.retract_fact(store.fact("user/city", scope="acme/bob"))
+    for head in (store.head().position, 100, 40):
+        for valid_at in ("2022-12", "2023-03-05", "2023-12-31"):
+            when = {"as_of": head, "valid_at": valid_at}
+            for pattern in ("*", "user/*", "user/ci*", "us[e]r/*y", "user/city", "nothing/*"):
+                for scope in ("acme/alice", "acme"):
+                    scopes = [item for item in ("acme/alice", "acme/alice/work", "acme/bob") if item.startswith(scope)]
+                    each = [store.fact(key, scope=of, **when) for key in sorted(keys) for of in scopes]
+                    expected = [fact for fact in each if fact is not None and fnmatchcase(fact.key, pattern)]
+                    assert store.facts(pattern, scope=scope, **when) == expected, (pattern, scope, when)
+
+
+@pytest.mark.local
+def test_the_facts_of_a_folder_are_one_query_by_range(store, chat):
+    """The same for one key as for twenty; other keys are not read."""
+    for n in range(20):
+        chat.assert_fact(f"user/{n}", n)
+        chat.assert_fact(f"other/{n}", n)
+    store.facts("user/*", scope="acme/alice")
+    one, all_of_them = (counted_calls(lambda p=p: store.facts(p, scope="acme/alice")) for p in ("user/1", "user/*"))
+    assert one["sql/database.py:fetch"] == all_of_them["sql/database.py:fetch"]
+    with store.parts.projections.views().database.reading() as connection:
+        where, values = below_any((Scope("acme/alice"),), f" AND {fact_queries.BEGINS}")
+        query = f"EXPLAIN QUERY PLAN {fact_queries.EACH_LATEST_FIRST.format(where)}"
+        plan = {row[-1] for row in fetch(connection, query, 1, 1, "user/", *values)}
+    assert "SEARCH fact_keys USING PRIMARY KEY (scope=? AND key>? AND key<?)" in plan
+    assert "SEARCH held USING INTEGER PRIMARY KEY (rowid=?)" in plan
 
 
 def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat, run):

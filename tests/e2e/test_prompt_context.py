@@ -6,6 +6,8 @@ import pytest
 
 from mnemolog import Context, InvalidInput, MemoryStore, errors
 from mnemolog.projections.context.answer import BlockKind, WhyLeftOut
+from tests.counted_work import counted_calls
+from tests.support import HashEncoder
 
 TALK = [
     ("user", "We could take the ferry to Porto.", "Ada", "2026-03-16T10:00Z"),
@@ -192,6 +194,65 @@ def test_what_is_left_of_a_large_budget_holds_the_other_side_of_exchanges(store,
     assert trip.context("river", as_of=asked).positions == (asked,)
     strict = store.context("river Ribeira", min_relevance=1.0)
     assert not strict
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("budget", [500, 1_500, 6_000])
+def test_a_context_is_read_from_one_snapshot_however_much_it_shows(folder, clock, budget):
+    """It catches up once, and needs no more connections and questions to the log for more turns, sessions or facts."""
+    with MemoryStore.open(folder / "many", model=None, clock=clock, background=False) as store:
+        for n in range(12):
+            chat = store.session(f"chat {n}", scope="acme/ada")
+            for i in range(12):
+                chat.record(("user", "assistant")[i % 2], f"The ferry number {n}-{i} leaves at {i} from pier {n}.")
+            chat.assert_fact(f"pier/{n}", n)
+        store.context("Which ferry leaves?", scope="acme/ada")
+        made = []
+        calls = counted_calls(lambda: made.append(store.context("ferry at 4", budget, scope="acme/ada")))
+    assert len({passage.session for block in made[0] for passage in block.passages}) > 6
+    assert calls["engine/base.py:connect"] <= 6
+    assert calls["log/event_log.py:reading"] <= 3
+    assert calls["log/event_log.py:head"] == calls["sql/projection.py:catch_up"] == 1
+
+
+@pytest.mark.local
+def test_parts_of_a_context_are_of_one_moment(store, trip):
+    """What is recorded while it is packed is in none of them: no reply, no mark, no fact, no value."""
+    old = trip.record("user", "Which pier is it? Pier nine, I think.")
+    trip.assert_fact("pier", 9, because=[old])
+    reply = trip.record("assistant", "Look at the timetable.")
+    meanwhile = []
+
+    def tokenizer(text):
+        if not meanwhile:
+            meanwhile.append(trip.record("assistant", "It is pier seven."))
+            trip.assert_fact("pier", 7, because=[meanwhile[0]])
+            trip.set("pier", 7)
+            trip.rewind(turns=3)
+            assert store.recall("pier").hits[0].superseded_by is not None, "another reader has read it"
+        return len(text) // 4
+
+    during = trip.context("Which pier?", 2_000, tokenizer=tokenizer)
+    assert {old.position, reply.position} <= set(during.positions)
+    assert meanwhile[0].position not in during.positions
+    assert "no longer holds" not in during.text
+    assert "pier: 7" not in during.text
+    assert trip.context("Which pier?", 2_000, tokenizer=tokenizer, as_of=during.head).text == during.text
+    assert "no longer holds" in store.context("Which pier?", 2_000, tokenizer=tokenizer).text
+
+
+@pytest.mark.local
+def test_a_turn_that_belongs_to_two_others_is_shown_once(folder):
+    """What was said later about a hit may also be the reply to it."""
+    with MemoryStore.open(folder / "twice", model=HashEncoder(dimension=64), background=False) as store:
+        chat = store.session("chat")
+        chat.record("assistant", "Where do you live with your sister?")
+        for text in ("I live in Vienna with my sister.", "I live in Graz with my sister now."):
+            chat.record("user", text)
+            chat.record("assistant", "I see, thank you for telling me about it.")
+        store.rebuild("vectors")
+        positions = store.context("I live in Vienna with my sister", 3_000).positions
+    assert sorted(set(positions)) == sorted(positions)
 
 
 def test_hidden_and_forgotten_turns_never_appear(store, trip):

@@ -78,7 +78,7 @@ def packed(budget, counter=estimated_tokens, *, static=(), always=(), standing=(
         budget,
         Counter("test", counter),
         titles={},
-        consecutive=lambda one, other: one.session == other.session and other.position == one.position + 1,
+        turns_before=lambda positions: {position: [position - 1] for position in positions},
     )
     packing.add_static(static)
     packing.add_standing(always, standing)
