@@ -276,21 +276,17 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
 
 
 def _answering(shared: SharedParts, visible: VisibleEvents) -> Contexts:
-    log, clock = shared.log, shared.clock
+    log = shared.log
     recalls = Recalls(
         shared.projections,
         spans_at=visible.spans,
         append=lambda stream, event: log.appends.transact(lambda tx: tx.append(stream, event)).position,
+        clock=shared.clock,
         receipts=shared.receipts,
         timed=recall_timer(shared.telemetry),
         boundary=visible.boundary,
     )
-    return Contexts(
-        shared.projections,
-        recalls,
-        state_at=partial(visible.state_at, is_in_log=True),
-        moment_at=lambda position: clock.now() if position is None else log.recorded_at(position),
-    )
+    return Contexts(recalls, state_at=partial(visible.state_at, is_in_log=True))
 
 
 def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls, visible: VisibleEvents) -> Prefetcher:

@@ -10,7 +10,7 @@ from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.moments import Time, When, position_at
+from mnemolog.domain.moments import Time, When, known_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
@@ -336,9 +336,8 @@ class Session(OfOneProcess, WorkingMemory):
 
         Raises `OutsideSession` if it did not exist then, `InvalidInput` for a position that is not in the log.
         """
-        position = position_at("at", when, self._parts.visible.log)
+        position, moment = known_at("at", when, self._parts.visible.log)
         state = self._parts.visible.state_at(self.id, position)
-        moment = self._parts.visible.log.recorded_at(position)
         return SessionAt(self._parts, state, position=position, moment=moment)
 
     def _asked(self, query: str, **how: Any) -> Question:

@@ -275,6 +275,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     mode: str
     head: Count
     """The log position that it was answered as of."""
+    moment: Moment | None = None
+    """When it was judged what holds: microseconds since the Unix epoch; None for the time of the last event by then."""
     as_of: bool = False
     """Whether the caller chose that position."""
     scope: str = ""

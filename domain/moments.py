@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from mnemolog.domain.clock import Clock, local_time, to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
@@ -51,15 +51,33 @@ class RecordedTimes(Protocol):
         """Return the position of the last event recorded at or before a time, 0 if there is none."""
         ...
 
+    def recorded_at(self, position: Position) -> Micros:
+        """Return when the event at a position, or the last one before it, was recorded."""
+        ...
+
+
+class Known(NamedTuple):
+    """A position and a time: what was known then about then. All parts of one answer have the same."""
+
+    upto: Position
+    valid_at: Micros
+
 
 def position_at(field: str, when: When, log: RecordedTimes) -> Position:
     """Return the position that a caller means, given as a number or as a time.
 
     Raises `InvalidInput` for a position that is not in the log, and for what is neither a position nor a time.
     """
+    return known_at(field, when, log).upto
+
+
+def known_at(field: str, when: When, log: RecordedTimes) -> Known:
+    """Return the position that a caller means, as `position_at`, and the time: as given, or that of its event."""
     if isinstance(when, int):
-        return checked_position(field, when, head=log.head().position)
-    return log.position_at(_micros(field, when, expected=_POSITION_OR_TIME))
+        position = checked_position(field, when, head=log.head().position)
+        return Known(position, log.recorded_at(position))
+    time = _micros(field, when, expected=_POSITION_OR_TIME)
+    return Known(log.position_at(time), time)
 
 
 def page_bounds(after: When, before: When | None, log: RecordedTimes) -> tuple[Position, Position | None]:

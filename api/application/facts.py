@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
@@ -19,7 +19,7 @@ from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
 from mnemolog.domain.facts import Assertion, assertion_of, checked_fact_key, facts_stream, new_fact, parse_valid_time
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
-from mnemolog.domain.moments import Time, When, checked_position, position_at
+from mnemolog.domain.moments import Known, Time, When, checked_position, known_at
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros, Version
 from mnemolog.domain.request import current_request_key
@@ -181,16 +181,14 @@ class Facts:
         """Return the fact of a key. See `MemoryStore.fact`."""
         of = self._boundary.one(scope)
         checked_fact_key(key)
-        views, known, _ = self._known(when)
-        with views.database.reading() as connection:
+        with self._reading(when) as (connection, known, _):
             return tables.fact(connection, of, key, known)
 
     def all(self, pattern: str, *, scope: str | Sequence[str], **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return the facts that hold, by key. See `MemoryStore.facts`."""
         within = self._boundary.narrow(parse_scopes(scope))
         checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
-        views, known, stale = self._known(when)
-        with views.database.reading() as connection:
+        with self._reading(when) as (connection, known, stale):
             prefix, matches = re.split(r"[*?\[]", pattern)[0], partial(fnmatchcase, pat=pattern)
             found = Results(tables.facts(connection, within, known, prefix=prefix, chosen=matches))
         found.stale = stale
@@ -200,25 +198,21 @@ class Facts:
         """Return every assertion of a key. See `MemoryStore.fact_history`."""
         of = self._boundary.one(scope)
         checked_fact_key(key)
-        views, known, stale = self._known(when)
-        with views.database.reading() as connection:
+        with self._reading(when) as (connection, known, stale):
             found = Results(tables.history(connection, of, key, known))
         found.stale = stale
         return found
 
-    def _known(self, when: FactWhen) -> tuple[Any, tables.Known, Any]:
-        """Return the views, up to date, and the position and the time of a read.
-
-        Now is what the clock says, and at least the time of the last event: what was just asserted holds.
-        """
+    @contextmanager
+    def _reading(self, when: FactWhen) -> Iterator[tuple[Any, Known, Any]]:
+        """Yield a connection to the views, up to date, and the position and the time of a read."""
         as_of, valid_at = when.get("as_of"), when.get("valid_at")
         at = None if valid_at is None else parse_valid_time("valid_at", valid_at)
-        upto = None if as_of is None else position_at("as_of", as_of, self._log)
+        known = None if as_of is None else known_at("as_of", as_of, self._log)
         views, reached, stale = self._projections.to_answer()
-        if at is None:
-            last = Micros(0) if stale else self._log.recorded_at(reached if upto is None else upto)
-            at = last if upto is not None else max(last, self._clock.now())
-        return views, tables.Known(reached if upto is None else upto, at), stale
+        with views.database.reading() as connection:
+            known = known or tables.known_now(connection, reached, self._clock)
+            yield connection, known if at is None else known._replace(valid_at=at), stale
 
     def _rows(self, field: str, given: Fact | int) -> list[Assertion]:
         """Return the assertions that a fact or a position stands for. Raises `InvalidInput`."""

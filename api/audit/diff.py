@@ -18,6 +18,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
+from mnemolog.domain.moments import Known
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
@@ -116,7 +117,7 @@ def fact_changes(
     log, scopes = visible.log, visible.boundary.scopes
     if all(log.last_position(facts_stream(scope)) is None for scope in scopes or ("",)):
         return ()
-    then, now = (fact_queries.Known(at, log.recorded_at(at)) for at in (before, after))
+    then, now = (Known(at, log.recorded_at(at)) for at in (before, after))
     with projections.current_views().database.reading() as connection:
         return tuple(fact_queries.changes(connection, scopes, then, now))
 

@@ -65,7 +65,7 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         turn = queries.turns_at(connection, [at]).get(at)
         if turn is None or not covered(scopes, turn.scope) or not visible.shows_session(turn.session):
             raise InvalidInput("position", f"position {position} is no turn, or it was forgotten")
-        known = fact_queries.Known(head, max(log.recorded_at(head), clock.now()))
+        known = fact_queries.known_now(connection, head, clock)
         facts = fact_queries.resting_on(connection, at, known, scopes)
         # The turn itself comes before what rests on it.
         receipts = dict(reversed(shown.receipts_of(connection, [at, *(fact.position for fact in facts)])))

@@ -5,14 +5,11 @@ from __future__ import annotations
 from hashlib import sha256
 
 from mnemolog.domain.events import ContextServed, RecallServed
-from mnemolog.domain.position import Micros
 from mnemolog.projections.context.answer import BlockKind, Context
 from mnemolog.projections.context.rendering import FORMAT
 
 
-def receipt_of(
-    context: Context, recall: RecallServed, min_relevance: float | None, *, of: str | None, moment: Micros
-) -> ContextServed:
+def receipt_of(context: Context, recall: RecallServed, min_relevance: float | None, *, of: str | None) -> ContextServed:
     """Return the receipt of a context, with that of its recall. `of` is the session of its working memory."""
     kinds = [block.kind for block in context.blocks]
     passages = [passage for block in context.blocks for passage in block.passages]
@@ -24,7 +21,7 @@ def receipt_of(
         counted_by=context.counted_by,
         min_relevance=min_relevance,
         of=of,
-        moment=moment,
+        moment=recall.moment or 0,
         turns=[passage.position for passage in passages],
         starts=[passage.start for passage in passages],
         ends=[passage.end for passage in passages],

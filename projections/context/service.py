@@ -33,7 +33,6 @@ from mnemolog.projections.context.rendering import (
 )
 from mnemolog.projections.context.standing import FOLDER, standing_fact, standing_statements
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
-from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import exchanges_of
@@ -105,20 +104,11 @@ class Rebuilt(NamedTuple):
 class Contexts:
     """Builds the contexts of one store. Safe for many threads.
 
-    `state_at` returns what a session is at a position. `moment_at` returns the time at which the expiry of values is
-    judged: that of a position, or the present for None.
+    `state_at` returns what a session is at a position.
     """
 
-    def __init__(
-        self,
-        projections: ProjectionSet,
-        recalls: Recalls,
-        *,
-        state_at: StateAt,
-        moment_at: Callable[[Position | None], Micros],
-    ) -> None:
-        self._projections, self.recalls = projections, recalls
-        self._state_at, self._moment_at = state_at, moment_at
+    def __init__(self, recalls: Recalls, *, state_at: StateAt) -> None:
+        self.recalls, self._state_at = recalls, state_at
 
     def ask(
         self,
@@ -135,35 +125,30 @@ class Contexts:
         asked = replace(question, k=wanted.k, min_relevance=0.0, weights=every)
         with ExitStack() as snapshot:
             served = self.recalls.serve(asked, snapshot, as_of=as_of, wait_for_model=wait_for_model, newer=FOLLOWED)
-            moment = self._moment_at(served.answer.recall.as_of)
-            made = self._built(served.question, served.answer, wanted, moment, question.min_relevance)
+            made = self._built(served.question, served.answer, wanted, question.min_relevance)
         if not self.recalls.leaves_receipt(receipt):
             return made
-        event = receipt_of(made, served.receipt(), question.min_relevance, of=wanted.of, moment=moment)
+        event = receipt_of(made, served.receipt(), question.min_relevance, of=wanted.of)
         return replace(made, receipt=self.recalls.keep(event))
 
     def again(self, served: ContextServed, counter: Counter) -> Rebuilt:
         """Return the context of a receipt, built again as of its position. Raises as `Recalls.answer` does."""
-        question, moment = question_of(served.recall), Micros(served.moment)
-        return self._rebuilt(served, counter, question, basis_of(served.recall), moment)
+        basis = basis_of(served.recall)._replace(moment=Micros(served.moment))
+        return self._rebuilt(served, counter, question_of(served.recall), basis)
 
     def today(self, served: ContextServed, counter: Counter) -> Rebuilt:
         """Return the context that the question of a receipt has today."""
         question = replace(question_today(served.recall), k=served.recall.k)
-        return self._rebuilt(served, counter, question, Basis(None, Page(served.recall.k)), self._moment_at(None))
+        return self._rebuilt(served, counter, question, Basis(None, Page(served.recall.k)))
 
-    def _rebuilt(
-        self, served: ContextServed, counter: Counter, question: Question, basis: Basis, moment: Micros
-    ) -> Rebuilt:
+    def _rebuilt(self, served: ContextServed, counter: Counter, question: Question, basis: Basis) -> Rebuilt:
         wanted = Wanted(served.budget, counter, served.of)
         with ExitStack() as snapshot:
             answer = self.recalls.answer(question, basis._replace(newer=FOLLOWED), snapshot)
-            return Rebuilt(self._built(question, answer, wanted, moment, served.min_relevance), answer.recall)
+            return Rebuilt(self._built(question, answer, wanted, served.min_relevance), answer.recall)
 
-    def _built(
-        self, question: Question, answer: Answer, wanted: Wanted, moment: Micros, min_relevance: float | None
-    ) -> Context:
-        """Return the context for an answer, with what working memory held then and had not expired at `moment`.
+    def _built(self, question: Question, answer: Answer, wanted: Wanted, min_relevance: float | None) -> Context:
+        """Return the context for an answer, with what working memory held then and had not expired.
 
         Where nothing fits the question well, it has the beginnings of the best few passages, and no replies to them:
         there is room, but nothing that is worth it.
@@ -184,10 +169,10 @@ class Contexts:
             fits=least.fits,
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
-        facts, only = self._facts(question, answer, state, moment)
+        facts, only = self._facts(question, answer, state)
         plain = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
         packing.add_static(plain, share=FACTS_SHARE)
-        packing.add_static([] if state is None else list(_static(state, moment)))
+        packing.add_static([] if state is None else list(_static(state, answer.known.valid_at)))
         unowned = not question.scopes and state is None
         standing = self._standing(replace(question, scopes=(Scope(""),)) if unowned else question, answer, facts)
         packing.add_standing(
@@ -230,7 +215,7 @@ class Contexts:
     def _marked(self, turns: Sequence[Turn], question: Question, answer: Answer) -> dict[Position, GrowingTurn]:
         """Return turns that no recall has found, by position, with what facts say of them."""
         positions = [turn.position for turn in turns]
-        superseded = self.recalls.superseded(answer.connection, positions, upto=answer.recall.head)
+        superseded = self.recalls.superseded(answer.connection, positions, answer.known)
         return {
             turn.position: GrowingTurn(
                 len(turn.text),
@@ -247,8 +232,8 @@ class Contexts:
         with ExitStack() as snapshot:
             served = self.recalls.serve(question, snapshot, as_of=as_of)
             recall, question = served.answer.recall, served.question
-            state, moment = None if of is None else self._state_at(of, recall.head), self._moment_at(recall.as_of)
-            facts, _ = self._facts(question, served.answer, state, moment, anywhere=of is None)
+            state = None if of is None else self._state_at(of, recall.head)
+            facts, _ = self._facts(question, served.answer, state, anywhere=of is None)
             found = Results(self._standing(question, served.answer, facts))
             found.stale = recall.stale
             return found
@@ -258,7 +243,7 @@ class Contexts:
         return explicit + standing_statements(question, answer)
 
     def _facts(
-        self, question: Question, answer: Answer, of: SessionState | None, moment: Micros, *, anywhere: bool = False
+        self, question: Question, answer: Answer, of: SessionState | None, *, anywhere: bool = False
     ) -> tuple[list[Fact], str]:
         """Return the facts that hold, by key: of the scopes of the question, or of exactly that of the session.
 
@@ -266,14 +251,12 @@ class Contexts:
         or `anywhere` all.
         A session without a scope sees none that was asserted in another one: nothing says that both have one owner.
         """
-        scopes, own, head = question.scopes, "", answer.recall.head
+        scopes, own = question.scopes, ""
         if not scopes and of is not None:
             own = of.started.scope
         below = bool(scopes) or anywhere
-        with suppress(errors.LogUnreachable):
-            moment = max(moment, self._projections.log.recorded_at(head))
         within = scopes if below else (Scope(own),)
-        found = fact_queries.facts(answer.connection, within, fact_queries.Known(head, moment))
+        found = fact_queries.facts(answer.connection, within, answer.known)
         seen = [
             fact
             for fact in found

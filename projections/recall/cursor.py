@@ -10,9 +10,9 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Micros, Position
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _CHECK: Final = 4
 
 _FIELD: Final = "after"
@@ -28,6 +28,8 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The digest of the question."""
     head: Position
     """The position that the first page refers to."""
+    moment: Micros
+    """When it was judged what holds."""
     as_of: bool
     """Whether the caller gave that position."""
     passed_over: int

@@ -20,9 +20,9 @@ from mnemolog.projections.vectors.model_vectors import Vectors
 
 
 def receipt_of(
-    question: Question, answer: Recall, *, scores: list[float], page: Page, model: Vectors | None
+    question: Question, answer: Recall, *, scores: list[float], page: Page, model: Vectors | None, moment: Micros
 ) -> RecallServed:
-    """Return the receipt of an answer, whose hits have these scores.
+    """Return the receipt of an answer, whose hits have these scores. At `moment` it was judged what holds.
 
     `model` is that of the vectors that answered; None if none did.
     """
@@ -31,6 +31,7 @@ def receipt_of(
         k=question.k,
         mode=question.mode,
         head=answer.head,
+        moment=moment,
         as_of=answer.as_of is not None,
         scope=question.scopes[0] if len(question.scopes) == 1 else "",
         scopes=list(question.scopes) if len(question.scopes) > 1 else [],

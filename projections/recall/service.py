@@ -15,14 +15,14 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.limits import WAIT_S_MAX, checked_number
-from mnemolog.domain.moments import When, checked_position, position_at
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.moments import Known, When, checked_position, known_at
+from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.domain.spans import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
@@ -76,6 +76,8 @@ class Basis(NamedTuple):
     """The model that must answer; None for the one active at `head`."""
     newer: int = 1
     """For how many hits later statements are looked for."""
+    moment: Micros | None = None
+    """When it is judged what holds; None for now, or else for when something was last recorded up to `head`."""
     reranked: bool = True
     """Whether the store's reranker orders the best turns, if there is one."""
 
@@ -91,6 +93,8 @@ class Answer(NamedTuple):
     """What the vectors answered; None if they did not."""
     words: SoughtWords
     """The words of the question, to choose passages by."""
+    known: Known
+    """The position that it refers to, and when it was judged what holds."""
     filters: Filters
     """What the turns that were searched have in common, as of the position of the answer."""
     connection: sa.Connection
@@ -113,7 +117,14 @@ class Served(NamedTuple):
     def receipt(self) -> RecallServed:
         """Return the receipt."""
         answer = self.answer
-        return receipt_of(self.question, answer.recall, scores=answer.scores, page=self.page, model=answer.vectors)
+        return receipt_of(
+            self.question,
+            answer.recall,
+            scores=answer.scores,
+            page=self.page,
+            model=answer.vectors,
+            moment=answer.known.valid_at,
+        )
 
 
 def basis_of(served: RecallServed) -> Basis:
@@ -121,7 +132,8 @@ def basis_of(served: RecallServed) -> Basis:
     cover = None if served.vectors_to is None else Position(served.vectors_to)
     fixed = None if served.mode == TEXT else Fixed(cover, served.model)
     page = Page(served.k, served.passed_over, served.candidates)
-    return Basis(Position(served.head), page, fixed, model_of(served), reranked=bool(served.reranker))
+    moment = None if served.moment is None else Micros(served.moment)
+    return Basis(Position(served.head), page, fixed, model_of(served), moment=moment, reranked=bool(served.reranker))
 
 
 class _VectorLeg(NamedTuple):
@@ -146,12 +158,14 @@ class Recalls:
         *,
         spans_at: SpansAt,
         append: Append,
+        clock: Clock,
         receipts: bool = False,
         timed: Timed = untimed,
         boundary: Boundary = UNBOUNDED,
     ) -> None:
         self._projections, self._log_id = projections, projections.log.log_id
         self._spans_at, self._append, self._timed, self._boundary = spans_at, append, timed, boundary
+        self._clock = clock
         self._receipts = receipts
 
     def ask(
@@ -207,11 +221,11 @@ class Recalls:
         boundary = self._boundary
         question = replace(question, scopes=boundary.narrow(question.scopes), alone=boundary != UNBOUNDED)
         with self._timed("mnemolog.recall", mode=question.mode):
-            then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
+            then, moment = (None, None) if as_of is None else known_at("as_of", as_of, self._projections.log)
             if then == ORIGIN and not isinstance(as_of, int) and question.session is None:
                 self._require_a_past(as_of)
             views, newest, stale = self._projections.to_answer()
-            basis, cursor = Basis(then, Page(question.k), newer=newer), None
+            basis, cursor = Basis(then, Page(question.k), newer=newer, moment=moment), None
             if after is not None:
                 if min_position is not None:
                     raise errors.InvalidInput("min_position", "a later page has the vectors of the first: leave it out")
@@ -220,7 +234,8 @@ class Recalls:
                     if not cursor.as_of and distrust.last_change(connection) > cursor.head:
                         raise cursors.refused("what is distrusted has changed since: begin with the first page")
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
-                basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model))
+                fixed = Fixed(cursor.vectors_cover, cursor.model)
+                basis = Basis(cursor.head, page, fixed, moment=cursor.moment)
             if min_position is not None:
                 upto = checked_position("min_position", min_position, head=basis.head or newest)
                 self._cover(question, basis, upto, timeout_s)
@@ -269,6 +284,9 @@ class Recalls:
         wanted, failed = page.offered(question.mode), None
         connection = snapshot.enter_context(views.database.reading())
         head = tracked(connection, views.name).position if basis.head is None else basis.head
+        known = Known(head, basis.moment or fact_queries.last_recorded(connection, head))
+        if basis.head is None and basis.moment is None:
+            known = fact_queries.known_now(connection, head, self._clock)
         filters = self.filters(connection, question, head)
         while True:
             with self._timed("mnemolog.recall.leg", leg=TEXT):
@@ -281,7 +299,7 @@ class Recalls:
             dropped = dict[Position, Position]()
             if question.superseded == "drop":
                 offered = {*found.rows.positions}.union(*found.legs.values())
-                dropped = self.superseded(connection, sorted(offered), upto=head)
+                dropped = self.superseded(connection, sorted(offered), known)
             if ranking.add(connection, found, wanted=wanted, dropped=dropped):
                 break
             wanted *= 2
@@ -305,7 +323,7 @@ class Recalls:
             head=head,
             seen_by=partial(self.seen_by, connection, head=head),
             repeated=ranking.repeated,
-            superseded=self.superseded(connection, [turn.position for turn in ranked], upto=head),
+            superseded=self.superseded(connection, [turn.position for turn in ranked], known),
             newer=newer,
         )
         floor = ranking.floor or Floor(question.min_relevance or 0.0)
@@ -330,13 +348,13 @@ class Recalls:
             min_relevance=floor.least,
             fits=floor.fits,
         )
-        return Answer(recall, ranking, found, leg.vectors, leg.answer, words, filters, connection)
+        return Answer(recall, ranking, found, leg.vectors, leg.answer, words, known, filters, connection)
 
     def superseded(
-        self, connection: sa.Connection, turns: Sequence[Position], *, upto: Position
+        self, connection: sa.Connection, turns: Sequence[Position], known: Known
     ) -> dict[Position, Position]:
         """Return which turns facts rest on of which none holds, each with the position of what took its place."""
-        return fact_queries.superseded(connection, turns, upto=upto, scopes=self._boundary.scopes)
+        return fact_queries.superseded(connection, turns, known, self._boundary.scopes)
 
     def filters(self, connection: sa.Connection, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
@@ -444,6 +462,7 @@ class Recalls:
                 log_id=self._log_id,
                 question=question.digest(),
                 head=answer.recall.head,
+                moment=answer.known.valid_at,
                 as_of=as_of,
                 passed_over=end,
                 candidates=page.offered(question.mode),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
+from mnemolog.domain.moments import Known
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes, covered
 from mnemolog.projections.read_models import Fact, FactChange, FactState
@@ -45,11 +46,19 @@ def keys_before(connection: sa.Connection, scope: str, position: Position) -> li
     return [key for (key,) in fetch(connection, query, scope, position)]
 
 
-class Known(NamedTuple):
-    """A position and a time: what was known then about then."""
+def last_recorded(connection: sa.Connection, upto: Position) -> Micros:
+    """Return when the last turn or fact up to a position was recorded; 0 if there is none."""
+    query = "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1"
+    facts = fetch(connection, query, upto)
+    return Micros(max(last_turn(connection, upto=upto).recorded_at, *(at for (at,) in facts), 0))
 
-    upto: Position
-    valid_at: Micros
+
+def known_now(connection: sa.Connection, upto: Position, clock: Clock) -> Known:
+    """Return what is known up to a position about now.
+
+    Now is what the clock says, and at least when something was last recorded: what was just asserted holds.
+    """
+    return Known(upto, max(clock.now(), last_recorded(connection, upto)))
 
 
 def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> Belief | None:
@@ -134,9 +143,9 @@ def resting_on(connection: sa.Connection, turn: Position, known: Known, scopes: 
 
 
 def superseded(
-    connection: sa.Connection, turns: Sequence[Position], *, upto: Position, scopes: Scopes
+    connection: sa.Connection, turns: Sequence[Position], known: Known, scopes: Scopes
 ) -> dict[Position, Position]:
-    """Return which turns facts of these scopes rest on of which none holds, as known at a position and at its time.
+    """Return which turns facts of these scopes rest on of which none holds.
 
     Each has the position of what took its place: another assertion of the key, or the retraction.
     """
@@ -145,17 +154,13 @@ def superseded(
         "WHERE turn IN (SELECT value FROM json_each(?1)) AND position <= ?2 "
         f"AND {distrust.of_fact('?2')} IS NULL ORDER BY position"
     )
-    found = [(row[0], Assertion._make(row[1:])) for row in fetch(connection, query, listed(turns), upto)]
-    if not found:
-        return {}
-    last = fetch(connection, "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1", upto)
-    known = Known(upto, Micros(max(last_turn(connection, upto=upto).recorded_at, last[0][0])))
+    found = [(row[0], Assertion._make(row[1:])) for row in fetch(connection, query, listed(turns), known.upto)]
     by, hold = dict[Position, Position](), set[Position]()
     for turn, item in found:
         if not covered(scopes, item.scope):
             continue
         now = belief(connection, item.scope, item.key, known)
-        if item.retracted is not None and item.retracted <= upto:
+        if item.retracted is not None and item.retracted <= known.upto:
             by[turn] = item.retracted
         elif now is None or item.valid_from > known.valid_at or item.value == now.decides.value:
             hold.add(turn)

@@ -6,11 +6,13 @@ import random
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
+import msgspec
 import pytest
 
 from mnemolog import MemoryStore, acting_as
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import RecallServed
 from mnemolog.domain.facts import assertion_of, believed, latest_first
 from mnemolog.domain.scope import Scope
 from mnemolog.projections.sql import fact_queries
@@ -405,6 +407,64 @@ def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat, run
     assert marks(superseded="drop", receipt=True) == {both.position: None, new.position: None}
     assert [item.verdict for item in store.audit.receipts().receipts] == ["reproduces"]
     assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
+
+
+def test_a_fact_that_begins_tomorrow_is_there_tomorrow_in_every_answer(store, chat, clock):
+    """With nothing recorded in between. What was asked today is repeated as of today: a page, a receipt, `as_of`."""
+    old = chat.record("user", "I live in Lisbon, always answer in metric.")
+    chat.record("user", "I lived in Lisbon before.")
+    tomorrow = to_datetime(clock.now()) + timedelta(days=1)
+    chat.assert_fact("user/city", "Lisbon", because=[old])
+    chat.assert_fact("standing/tone", "formal")
+    porto = chat.assert_fact("user/city", "Porto", valid_from=tomorrow)
+    chat.assert_fact("standing/tone", "warm", valid_from=tomorrow)
+    chat.set("code", 4711, ttl=3_600)
+    scope, head = {"scope": "acme/alice"}, store.head().position
+    asked = scope | {"mode": "text", "min_relevance": 0}
+
+    def answers(**when):
+        facts = [(fact.key, fact.value) for fact in store.facts(**scope, **when)]
+        marks = [hit.superseded_by for hit in store.recall("Lisbon", **asked, **when) if hit.position == old.position]
+        text = chat.context("Lisbon", **asked, **when).text
+        return (
+            (value(store, **when), [found for _, found in facts], marks),
+            [hit.position for hit in store.recall("Lisbon", superseded="drop", **asked, **when)].count(old.position),
+            ("no longer holds" in text, '"Lisbon"' in text, "): warm" in text, "4711" in text),
+            [said.text for said in store.standing("tea", **scope, **when) if said.key],
+        )
+
+    today = (("Lisbon", ["formal", "Lisbon"], [None]), 1, (False, True, False, True), ["formal"])
+    then = (("Porto", ["warm", "Porto"], [porto.position]), 0, (True, False, True, False), ["warm"])
+    assert answers() == today
+    page = store.recall("Lisbon", 1, **asked)
+    second = store.recall("Lisbon", 1, after=page.next, **asked)
+    receipts = [
+        store.recall("Lisbon", superseded="drop", receipt=True, **asked).receipt,
+        chat.context("Lisbon", receipt=True, **asked).receipt,
+    ]
+    begins, *_ = (event.recorded_at for event in store.events() if event.position == head)
+    clock.advance(seconds=2 * 86_400)
+    audited = store.audit.receipts().receipts
+    assert [(item.position, item.verdict, item.would_differ_today) for item in audited] == [
+        (receipt, "reproduces", True) for receipt in receipts
+    ]
+    assert store.recall("Lisbon", 1, after=page.next, **asked).hits == second.hits
+    assert answers() == then
+    assert answers(as_of=head) == answers(as_of=to_datetime(begins)) == today
+    assert answers(as_of=tomorrow + timedelta(hours=1)) == then
+
+
+def test_a_receipt_from_before_it_kept_the_time_is_judged_at_that_of_its_position(store, chat):
+    """As recalls were then."""
+    old = chat.record("user", "I live in Lisbon.")
+    chat.assert_fact("user/city", "Lisbon", because=[old])
+    chat.assert_fact("user/city", "Porto")
+    store.recall("Lisbon", superseded="drop", mode="text", receipt=True)
+    (kept,) = [item.event for item in store.events() if isinstance(item.event, RecallServed)]
+    assert kept.moment is not None
+    before = msgspec.structs.replace(kept, moment=None)
+    store.parts.log.appends.transact(lambda tx: tx.append("recalls", before))
+    assert [item.verdict for item in store.audit.receipts().receipts] == ["reproduces"] * 2
 
 
 def test_a_context_marks_what_a_fact_says_no_longer_holds(store, chat):
