@@ -70,8 +70,8 @@ class Session(OfOneProcess, WorkingMemory):
         - `metadata`: JSON values by key, for filters, up to 64 KiB
 
         A role may be another provider's word for one of these. Of a list of parts, texts are joined, pictures and
-        files are noted in the text as `[image]`, and calls of tools go to `tool_calls`. `said_at` is local time where
-        it names no zone, and lies between 0001-01-02 and 9999-12-30 in UTC.
+        files are noted in the text as `[image]`, and calls of tools go to `tool_calls`. `said_at` is UTC where it
+        names no zone, and lies between 0001-01-02 and 9999-12-30 in UTC.
 
         Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.

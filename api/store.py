@@ -425,7 +425,7 @@ class MemoryStore(OfOneProcess):
     def position_at(self, time: Time) -> Position:
         """Return the position of the last event recorded at or before a time, 0 before the first.
 
-        - `time`: a `datetime` with a time zone, a `date` (its start) or ISO 8601 text, local time if it names no zone
+        - `time`: a `datetime` with a time zone, a `date` (its start) or ISO 8601 text, UTC if it names no zone
 
         Wherever a position is taken, such a time can be given instead (docs/audit.md). Raises `InvalidInput`.
         """

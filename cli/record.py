@@ -77,7 +77,7 @@ def record(
     speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
     said_at: Annotated[
         datetime | None,
-        typer.Option(metavar="TIME", parser=given_time, help="When it was said; local time if no zone is given."),
+        typer.Option(metavar="TIME", parser=given_time, help="When it was said; UTC if no zone is given."),
     ] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,

@@ -14,7 +14,6 @@ from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, open_store, opened_session
 from mnemolog.cli.memory import show_checkpoints, show_notes, show_task, show_values
 from mnemolog.cli.output import answer, console
-from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, cut, dated, visible_json
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.moments import When
@@ -132,7 +131,7 @@ def _show_event(item: StoredEvent, *, full: bool) -> None:
     out = console()
     out.line(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold")
     link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
-    at = "no time of the calendar" if item.at is None else local_time(item.at).isoformat()
+    at = "no time of the calendar" if item.at is None else item.at.isoformat()
     columns: dict[str, Any] = {
         "position": item.position,
         "stream": item.stream,

@@ -56,14 +56,6 @@ def to_datetime(value: Micros) -> datetime:
     return _EPOCH + value * _MICROSECOND
 
 
-def local_time(value: datetime) -> datetime:
-    """Return a moment in the time zone of this machine; unchanged where that leaves the calendar."""
-    try:
-        return value.astimezone()
-    except (OverflowError, ValueError, OSError):
-        return value
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = datetime(1970, 1, 1, microsecond=1, tzinfo=UTC) - _EPOCH
 CALENDAR_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND

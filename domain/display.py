@@ -7,10 +7,8 @@ them as escapes.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
-
-from mnemolog.domain.clock import local_time
 
 LINE_CHARACTERS_MAX: Final = 200
 """What is longer is cut, with an ellipsis."""
@@ -87,5 +85,5 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def dated(moment: datetime, *, seconds: bool = False) -> str:
-    """Return a time to the minute or second, in local time: as times without a zone are read."""
-    return local_time(moment).strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
+    """Return a time to the minute or second, in UTC, such as `2026-03-16 14:00Z`: it can be given as it is printed."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ" if seconds else "%Y-%m-%d %H:%MZ")

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label
-from mnemolog.domain.moments import Time, checked_position, parse_time, require_microseconds
+from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.unicode_normalization import normalized
 
@@ -163,18 +162,8 @@ def checked_fact_key(key: str) -> str:
 def parse_valid_time(field: str, value: Time) -> Micros:
     """Return a time at which something is true. Raises `InvalidInput`.
 
-    A day is its first moment and a month its first day, both in UTC, and so is text that names no zone.
+    As `parse_time`; a month is its first moment.
     """
     if isinstance(value, str) and _MONTH.match(value.strip()):
         value = f"{value.strip()}-01"
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = value.isoformat()
-    if isinstance(value, str):
-        require_microseconds(field, value)
-        try:
-            found = None if value.strip().isdigit() else datetime.fromisoformat(value.strip())
-        except ValueError:
-            found = None
-        if found is not None and found.tzinfo is None:
-            value = found.replace(tzinfo=UTC)
     return parse_time(field, value)

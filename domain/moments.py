@@ -9,7 +9,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from mnemolog.domain.clock import Clock, local_time, to_datetime, to_micros
+from mnemolog.domain.clock import Clock, to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX
@@ -125,10 +125,9 @@ def positions_between(
 def parse_time(field: str, value: Time, *, or_position: bool = False) -> Micros:
     """Return a time as microseconds since the Unix epoch.
 
-    A `date`, or text that is only a date, is the start of that day in local time. Text without a zone is local time;
-    where clocks are set back, the earlier of the two moments is taken. Raises `InvalidInput` for text that is not
-    ISO 8601, for a `datetime` without a time zone, and outside the years 1 to 9999 in UTC. With `or_position` the error
-    says that a position is expected, too.
+    Text without a zone is UTC, and a `date`, or text that is only a date, is the start of that day. Raises
+    `InvalidInput` for text that is not ISO 8601 or finer than a microsecond, for a `datetime` without a time zone, and
+    outside the years 1 to 9999 in UTC. With `or_position` the error says that a position is expected, too.
     """
     return _micros(field, value, expected=_POSITION_OR_TIME if or_position else _TIME)
 
@@ -163,14 +162,14 @@ def _micros(field: str, value: Time, *, expected: str) -> Micros:
     if isinstance(value, datetime):
         return to_micros(field, value)
     if isinstance(value, date):
-        return _from_local(field, datetime(value.year, value.month, value.day))
+        return to_micros(field, datetime(value.year, value.month, value.day, tzinfo=UTC))
     if not isinstance(value, str):
         raise InvalidInput(field, f"expected {expected}; got {type(value).__name__}")
     require_microseconds(field, value)
     found = _from_iso(value.strip())
     if found is None:
         raise InvalidInput(field, f"{value[:TIME_CHARACTERS_MAX]!r} is not a time; expected {expected}")
-    return _from_local(field, found) if found.tzinfo is None else to_micros(field, found)
+    return to_micros(field, found if found.tzinfo else found.replace(tzinfo=UTC))
 
 
 def require_microseconds(field: str, text: str) -> None:
@@ -190,15 +189,6 @@ def _from_iso(text: str) -> datetime | None:
         return None
 
 
-def _from_local(field: str, moment: datetime) -> Micros:
-    try:  # Not `astimezone`: it is an hour off where clocks go forward.
-        seconds = int(moment.replace(microsecond=0).timestamp())
-        zoned = datetime.fromtimestamp(seconds, UTC).replace(microsecond=moment.microsecond)
-    except (OverflowError, ValueError, OSError) as error:
-        raise InvalidInput(field, f"{moment.isoformat()} is not within the years 1 to 9999 in UTC") from error
-    return to_micros(field, zoned)
-
-
 _FORMS: Final = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
 
 _POSITION: Final = re.compile(r"-?[0-9]{1,19}")
@@ -206,6 +196,12 @@ _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "sat
 _DAY: Final = re.compile(
     rf"(today|yesterday|(?:last )?(?:{'|'.join(_WEEKDAYS)}))(?: (?:at )?(\d\d?):(\d\d(?::\d\d)?))?"
 )
+_AGES: Final = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
@@ -213,8 +209,8 @@ def parse_relative_time(field: str, given: str, *, clock: Clock, or_position: bo
     """Return a time in UTC. Raises `InvalidInput`.
 
     Besides ISO 8601 it can be `now`; `today`, `yesterday`, `monday` or `last monday`, with a time of day or not; or an
-    age such as `2 hours ago` or `2h`. All are local time. `monday` is today on a Monday, else the last one; `last
-    monday` is never today. Days and weeks ago keep the time of day, hours and minutes are exact.
+    age such as `2 hours ago` or `2h`. All are UTC. `monday` is today on a Monday, else the last one; `last monday` is
+    never today.
     """
     require_microseconds(field, given)
     now = to_datetime(clock.now())
@@ -223,10 +219,10 @@ def parse_relative_time(field: str, given: str, *, clock: Clock, or_position: bo
         return now
     try:
         if found := _DAY.fullmatch(words):
-            day = _day(found[1], today=local_time(now).date())
+            day = _day(found[1], today=now.date())
             text = str(day) if found[2] is None else f"{day}T{found[2]:0>2}:{found[3]}"
         elif found := _AGO.fullmatch(words):
-            return _ago(1 if found[1].startswith("a") else int(found[1]), found[2][0], now=now)
+            return now - (1 if found[1].startswith("a") else int(found[1])) * _AGES[found[2][0]]
         return to_datetime(parse_time(field, text))
     except (InvalidInput, OverflowError):
         expected = "neither a position such as 1200 nor" if or_position else "not a time; expected"
@@ -238,7 +234,7 @@ def end_of_day(field: str, given: str, *, clock: Clock) -> datetime | None:
     words = " ".join(given.lower().split())
     try:
         if (found := _DAY.fullmatch(words)) and found[2] is None:
-            day = _day(found[1], today=local_time(to_datetime(clock.now())).date())
+            day = _day(found[1], today=to_datetime(clock.now()).date())
         else:
             day = date.fromisoformat("" if words.isdigit() else words)
         return to_datetime(Micros(parse_time(field, day + timedelta(days=1)) - 1))
@@ -258,10 +254,3 @@ def _day(name: str, *, today: date) -> date:
         return today - timedelta(days=name == "yesterday")
     days = (today.weekday() - _WEEKDAYS.index(name.removeprefix("last "))) % 7
     return today - timedelta(days=7 if name.startswith("last ") and days == 0 else days)
-
-
-def _ago(number: int, unit: str, *, now: datetime) -> datetime:
-    if unit in "mh":
-        return now - number * timedelta(minutes=1 if unit == "m" else 60)
-    then = local_time(now).replace(tzinfo=None) - number * timedelta(days=1 if unit == "d" else 7)
-    return to_datetime(parse_time("time", then.isoformat()))

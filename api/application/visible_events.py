@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from mnemolog.application import commands
 from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
-from mnemolog.domain.clock import local_time, to_datetime
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.moments import When, checked_position, position_at
@@ -203,7 +203,7 @@ class VisibleEvents:
         return last_seen(state, position, head=position if last is None else last.position)
 
     def _not_begun(self, session_id: str, position: int, *, first: Position) -> errors.OutsideSession:
-        began, last = local_time(to_datetime(self.log.recorded_at(first))), self.log.head().position
+        began, last = to_datetime(self.log.recorded_at(first)), self.log.head().position
         return errors.OutsideSession(session_id, position=position, first=first, last=last, began=began)
 
     def spans(self, session_id: str, position: int | None = None, *, hidden: bool = False) -> Spans:

@@ -176,7 +176,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _moment(name: str, value: Time, *, takes_positions: bool) -> str:
-    """Return a time as it travels: in UTC, because the server may be in another time zone. Raises `InvalidInput`."""
+    """Return a time as it travels: in full and in UTC. Raises `InvalidInput`."""
     return to_datetime(parse_time(name, value, or_position=takes_positions)).isoformat()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
-from mnemolog.domain.clock import local_time, to_datetime, to_micros
+from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.moments import checked_position, end_of_day, parse_position_or_time
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
@@ -183,7 +183,7 @@ def as_of(store: MemoryStore, text: str, *, field: str = AT, begins: bool = Fals
         position, time = checked_position(field, found, head=head), None
     else:
         position, time = events_of(store).position_at(to_micros(field, found)), found
-    day = f"{local_time(end):%Y-%m-%d}" if end else ""
+    day = f"{end:%Y-%m-%d}" if end else ""
     if time and "-" not in text:
         text = day or _url_time(to_micros(field, time))
     recorded = recorded_at(store, position)

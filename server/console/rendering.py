@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from mnemolog.domain import events, items, threads
-from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.infra.runtime.regular_files import read_file
@@ -125,19 +124,17 @@ def size(count: int) -> str:
 
 
 def moment(value: datetime | None, *, exact: bool = False) -> str:
-    """Return a time in the server's zone, to the second, or `exact` with the parts of one; empty for None."""
+    """Return a time in UTC, to the second, or `exact` with the parts of one; empty for None."""
     if value is None:
         return ""
-    return local_time(value).replace(tzinfo=None).isoformat(" ") if exact else dated(value, seconds=True)
+    return f"{value.replace(tzinfo=None).isoformat(' ')}Z" if exact else dated(value, seconds=True)
 
 
 def when(value: datetime | None, *, exact: bool = False) -> Markup:
     """Return a time as an element that has it in full for machines, and as `moment` does for people."""
     if value is None:
         return Markup()
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        value.astimezone(UTC).isoformat(), local_time(value).isoformat(), moment(value, exact=exact)
-    )
+    return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), moment(value, exact=exact))
 
 
 def shown_json(value: Any, indent: int = 2) -> str:

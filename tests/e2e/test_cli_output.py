@@ -272,7 +272,7 @@ def test_tables_fit_80_columns_and_break_no_id_topic_or_digest(busy, terminal, r
         assert not re.search(r"\b(DIR|MODEL|NAME)\b", output.stdout), "commands can be copied as they stand"
     assert f"`mnemolog quarantine list {busy}`" in run("status", busy).stdout
     hit = run("recall", busy, "ferry", "--model", "none").stdout.splitlines()
-    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  relevance [01]\.\d\d \(by words #1\)", hit[0])
+    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\dZ user  relevance [01]\.\d\d \(by words #1\)", hit[0])
     assert hit[1] == "   2d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 2) in acme/user-2"
     assert hit[2] == "   │ the ferry of 2"
     assert re.fullmatch(r"1 hit, searched by words up to position \d+", hit[3])

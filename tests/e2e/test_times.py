@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def berlin(monkeypatch):
-    """Local time is that of Berlin, in March 2026 an hour ahead of UTC."""
+    """The machine is in Berlin, in March 2026 an hour ahead of UTC. Nothing depends on it."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield
@@ -59,7 +59,7 @@ def test_position_at_is_that_of_the_last_event_recorded_by_then(store, trip, tmp
     assert store.position_at(NOON - timedelta(microseconds=1)) == 0
     assert store.position_at(NOON + 2 * HOUR - timedelta(microseconds=1)) == 2
     assert store.position_at("2999-01-01") == 6
-    assert store.position_at("2026-03-16T15:30") == store.position_at("2026-03-16T14:30Z") == 3
+    assert store.position_at("2026-03-16T14:30") == store.position_at("2026-03-16T14:30Z") == 3
     assert (store.position_at(date(2026, 3, 16)), store.position_at("2026-03-17")) == (0, 6)
     with MemoryStore.open(tmp_path / "empty", model=None) as empty:
         assert empty.position_at("2026-03-16") == 0
@@ -105,14 +105,14 @@ def test_where_a_clock_was_set_back_position_at_still_fits_and_does_not_change_l
 def test_replay_diff_at_and_recall_take_a_time(store, trip):
     """Each answers as for the position of that time: as a datetime, a date or ISO text."""
     then = NOON + 2 * HOUR
-    assert store.replay(to=then) == store.replay(to=3) == store.replay(to="2026-03-16 15:00")
+    assert store.replay(to=then) == store.replay(to=3) == store.replay(to="2026-03-16 14:00")
     assert store.replay(to=date(2026, 3, 17)) == store.replay()
     assert store.audit.diff(then, NOON + 4 * HOUR) == store.audit.diff(3, 5)
-    assert store.audit.diff("2026-03-16T15:00").before.position == 3
+    assert store.audit.diff("2026-03-16T14:00").before.position == 3
     assert trip.at(then).position == 3
     assert texts(trip.at("2026-03-16T14:00Z").turns()) == ["tea at 1", "tea at 2"]
     assert {hit.position for hit in store.recall("tea", as_of=then).hits} == {2, 3}
-    assert {hit.position for hit in trip.recall("tea", as_of="2026-03-16 15:00").hits} == {2, 3}
+    assert {hit.position for hit in trip.recall("tea", as_of="2026-03-16 14:00").hits} == {2, 3}
     assert store.recall("tea", as_of=then).as_of == 3
     first = store.recall("tea", k=1, as_of=then)
     assert store.recall("tea", k=1, as_of=then, after=first.next).as_of == 3
@@ -127,14 +127,14 @@ def test_what_was_said_before_the_log_began_has_its_own_time(store, trip):
     assert (of_told.said_from, of_told.said_until) == (NOON - 9 * HOUR, NOON - 8 * HOUR)
     assert (of_told.is_of_the_past, of_trip.is_of_the_past) == (True, False)
     (*_, last) = store.audit.timeline()
-    assert (last.said_at, "(said 2026-03-16 05:00:00)" in str(last)) == (NOON - 8 * HOUR, True)
+    assert (last.said_at, "(said 2026-03-16 04:00:00Z)" in str(last)) == (NOON - 8 * HOUR, True)
     with pytest.raises(
-        InvalidInput, match="nothing was recorded by then: the log begins at 2026-03-16 13:00"
+        InvalidInput, match="nothing was recorded by then: the log begins at 2026-03-16 12:00Z"
     ) as refused:
-        store.recall("tea", as_of="2026-03-16 06:00")
+        store.recall("tea", as_of="2026-03-16 05:00")
     assert refused.value.hint.startswith("to ask by the time of saying, use ")
     assert "until" in refused.value.hint
-    assert texts(store.recall("tea", until="2026-03-16 06:00").hits) == ["green tea", "black tea"]
+    assert texts(store.recall("tea", until="2026-03-16 05:00").hits) == ["green tea", "black tea"]
     assert not store.recall("tea", as_of=0).hits
 
 
@@ -160,23 +160,23 @@ def test_a_rewind_to_a_time_hides_what_was_recorded_after_it(store, trip, clock)
     assert trip.rewind(to=NOON + 3 * HOUR, dry_run=True) == trip.rewind(to=NOON + 3 * HOUR) == 2
     assert trip.rewind(to=NOON + 5 * HOUR) == 0
     assert texts(trip.turns()) == ["tea at 1", "tea at 2", "tea at 3"]
-    assert store.switch(reason="rewind", session=trip, at="2026-03-16T15:30").turns()[-1].text == "tea at 2"
+    assert store.switch(reason="rewind", session=trip, at="2026-03-16T14:30").turns()[-1].text == "tea at 2"
 
 
 def test_a_branch_and_a_switch_take_a_time(store, trip):
     """They see what was recorded by then. A checkpoint that is called like a time comes first."""
     assert texts(trip.branch(at=NOON + HOUR).turns()) == ["tea at 1"]
-    assert texts(store.switch(reason="branch", session=trip, at="2026-03-16 15:00").turns()) == ["tea at 1", "tea at 2"]
+    assert texts(store.switch(reason="branch", session=trip, at="2026-03-16 14:00").turns()) == ["tea at 1", "tea at 2"]
     assert texts(store.switch(reason="rewind", session=trip, to="new", at=NOON + HOUR).turns()) == ["tea at 1"]
-    trip.checkpoint("2026-03-16 14:00")
-    assert len(trip.branch(at="2026-03-16 14:00").turns()) == 5
-    assert len(trip.branch(at="2026-03-16T14:00").turns()) == 1
+    trip.checkpoint("2026-03-16 13:00")
+    assert len(trip.branch(at="2026-03-16 13:00").turns()) == 5
+    assert len(trip.branch(at="2026-03-16T13:00").turns()) == 1
     with pytest.raises(UnknownCheckpoint, match="no checkpoint 'soon'"):
         trip.branch(at="soon")
 
 
 def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
-    """With the position and the local time of its beginning."""
+    """With the position and the time of its beginning."""
     calls = (
         lambda when: trip.at(when),
         lambda when: trip.branch(at=when),
@@ -187,8 +187,8 @@ def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
     )
     head = store.head()
     for call in calls:
-        for when in ("2026-03-16 12:59", 0):
-            with pytest.raises(OutsideSession, match=r"began at position 1, on 2026-03-16 13:00:00\+01:00"):
+        for when in ("2026-03-16 11:59", 0):
+            with pytest.raises(OutsideSession, match=r"began at position 1, on 2026-03-16 12:00:00\+00:00"):
                 call(when)
     assert store.head() == head
 
@@ -234,7 +234,7 @@ def memory(folder, store, trip):
 
 def test_every_command_that_takes_a_position_takes_a_time(run, memory):
     """And answers as for the position of that time."""
-    then, later = "2026-03-16 15:00", "2026-03-16T16:00Z"
+    then, later = "2026-03-16 14:00", "2026-03-16T16:00Z"
     for by_time, by_position in (
         (("show", memory, "trip", "--at", then), ("show", memory, "trip", "--at", 3)),
         (("show", memory, "trip", "--after", then), ("show", memory, "trip", "--after", 3)),
@@ -258,17 +258,17 @@ def test_every_command_that_takes_a_position_takes_a_time(run, memory):
 
 def test_replay_until_a_time_shows_the_state_at_that_time(run, memory):
     """Not that of now: events and state end together, as with `--to`."""
-    until = run("replay", memory, "--until", "2026-03-16 15:30")
+    until = run("replay", memory, "--until", "2026-03-16 14:30")
     assert "held at position 3" in until.stdout
     assert "2 turns" in until.stdout
     assert "tea at 2" in until.stdout
     assert "tea at 3" not in until.stdout
     assert (
         until.stdout
-        == run("replay", memory, "--to", "2026-03-16 15:30").stdout
+        == run("replay", memory, "--to", "2026-03-16 14:30").stdout
         == run("replay", memory, "--to", 3).stdout
     )
-    part = run("replay", memory, "--since", "2026-03-16 15:00", "--until", "2026-03-16 16:00").stdout
+    part = run("replay", memory, "--since", "2026-03-16 14:00", "--until", "2026-03-16 15:00").stdout
     assert ("tea at 1" in part, "tea at 2" in part, "tea at 3" in part, "tea at 4" in part) == (
         False,
         True,
@@ -276,7 +276,7 @@ def test_replay_until_a_time_shows_the_state_at_that_time(run, memory):
         False,
     )
     assert "held at position 4" in part
-    assert run("replay", memory, "--until", "2026-03-16 15:30", "--json").json["position"] == 3
+    assert run("replay", memory, "--until", "2026-03-16 14:30", "--json").json["position"] == 3
     assert "held at position 0" in run("replay", memory, "--until", "2026-03-15").stdout
     assert "held at position 6" in run("replay", memory, "--until", "now").stdout
     assert run("replay", memory, "--until", "now", "--to", 3).returncode == 2
@@ -299,23 +299,23 @@ def test_the_command_line_says_what_it_expects_instead(run, memory):
         assert f"error: {command[-1]}: position 99 is not in this log, which ends at 6" in refused.stderr
 
 
-def test_the_command_line_shows_times_as_it_reads_them(run, memory):
-    """In local time; JSON is in UTC."""
-    assert "2026-03-16 14:00:00" in run("replay", memory).stdout
-    assert "2026-03-16 14:00 " in run("show", memory, "trip").stdout
-    assert "2026-03-16T14:00:00+01:00" in run("show", memory, "2").stdout
+def test_the_command_line_shows_times_with_their_zone_as_it_reads_them(run, memory):
+    """In UTC, as JSON has them."""
+    assert "2026-03-16 13:00:00Z" in run("replay", memory).stdout
+    assert "2026-03-16 13:00Z " in run("show", memory, "trip").stdout
+    assert "2026-03-16T13:00:00+00:00" in run("show", memory, "2").stdout
     assert run("show", memory, "trip", "--json").json[0]["said_at"] == "2026-03-16T13:00:00Z"
     run("record", memory, "trip", "tea tomorrow", "--said-at", "2026-03-17 09:30")
-    assert run("show", memory, "trip", "--json").json[-1]["said_at"] == "2026-03-17T08:30:00Z"
-    assert "2026-03-17 09:30" in run("show", memory, "trip").stdout
+    assert run("show", memory, "trip", "--json").json[-1]["said_at"] == "2026-03-17T09:30:00Z"
+    assert "2026-03-17 09:30Z" in run("show", memory, "trip").stdout
 
 
 def test_record_and_recall_take_text_and_dates_for_times(store):
-    """`said_at`, `since` and `until`: local time without a zone; a date is its start."""
+    """`said_at`, `since` and `until`: UTC without a zone; a date is its start."""
     session = store.start_session("a")
     session.record("user", "tea early", said_at="2026-03-16T12:00Z")
     store.record(session.id, "user", "tea late", said_at="2026-03-18 09:30")
-    assert [turn.said_at for turn in session.turns()] == [NOON, datetime(2026, 3, 18, 8, 30, tzinfo=UTC)]
+    assert [turn.said_at for turn in session.turns()] == [NOON, datetime(2026, 3, 18, 9, 30, tzinfo=UTC)]
     assert {hit.text for hit in store.recall("tea", since="2026-03-17").hits} == {"tea late"}
     assert {hit.text for hit in store.recall("tea", until=date(2026, 3, 17)).hits} == {"tea early"}
     assert {hit.text for hit in session.recall("tea", since="2026-03-18 09:30").hits} == {"tea late"}
@@ -349,19 +349,19 @@ def test_recall_and_find_take_since_and_until_by_said_or_recorded(march):
 
     assert found(until="2026-03-02") == found(until="2026-03-02", by="said") == {2, 3}
     assert found(since="2026-03-02") == {5, 6}
-    assert found(since="2026-03-01 10:00", until="2026-03-16 17:00") == {3, 5}
+    assert found(since="2026-03-01 10:00", until="2026-03-16 16:00") == {3, 5}
     assert found(until="2026-03-02", by="recorded") == set()
     assert found(since="2026-03-02", by="recorded") == {2, 3, 5, 6}
-    assert found(since="2026-03-16 15:00", until="2026-03-16 17:00", by="recorded") == {3, 5}
+    assert found(since="2026-03-16 14:00", until="2026-03-16 16:00", by="recorded") == {3, 5}
     session = march.session("first")
-    assert {hit.position for hit in session.recall("tea", since="2026-03-16 15:00", by="recorded").hits} == {3}
+    assert {hit.position for hit in session.recall("tea", since="2026-03-16 14:00", by="recorded").hits} == {3}
     with pytest.raises(InvalidInput, match="by: 'heard' is neither 'said' nor 'recorded'"):
         march.recall("tea", by="heard")
 
 
 def test_pages_and_receipts_keep_by_which_time_was_asked(march):
     """The next page continues the same answer; the audit repeats it."""
-    asked = {"since": "2026-03-16 15:00", "until": "2026-03-16 17:00", "by": "recorded"}
+    asked = {"since": "2026-03-16 14:00", "until": "2026-03-16 16:00", "by": "recorded"}
     first = march.recall("tea", k=1, receipt=True, **asked)
     second = march.recall("tea", k=1, after=first.next, **asked)
     assert {first.hits[0].position, second.hits[0].position} == {3, 5}
@@ -378,11 +378,11 @@ def test_the_timeline_takes_since_and_until_by_recorded_or_said(march):
     def positions(**times):
         return [item.position for item in march.audit.timeline(**times)]
 
-    assert positions(since="2026-03-16 15:00", until="2026-03-16 17:00") == [3, 4, 5]
+    assert positions(since="2026-03-16 14:00", until="2026-03-16 16:00") == [3, 4, 5]
     assert positions(until="2026-03-02") == []
     assert positions(until="2026-03-02", by="said") == [2, 3]
     assert positions(since="2026-03-02", by="said") == [1, 4, 5, 6]
-    assert positions(since="2026-03-16 15:00", after=3, upto=4) == [4]
+    assert positions(since="2026-03-16 14:00", after=3, upto=4) == [4]
     assert positions(since="2026-03-17", until="2026-03-01") == []
 
 

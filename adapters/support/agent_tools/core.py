@@ -15,7 +15,7 @@ from mnemolog.adapters.support.agent_tools.tool import lean_json
 from mnemolog.adapters.support.store_access import clock_of, known_async_session, with_pools
 from mnemolog.aio.store import AsyncSession
 from mnemolog.application.session_service import checked_turn
-from mnemolog.domain.clock import local_time
+from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import new_fact
 from mnemolog.domain.limits import VALUE_KEY_BYTES_MAX, checked_text
@@ -327,7 +327,7 @@ def _line(turn: Turn, *, full: bool) -> Mapping[str, Any]:
 
 
 def _when(moment: Any) -> str:
-    return f"{local_time(moment):%Y-%m-%d %H:%M}"
+    return dated(moment)
 
 
 def _cut(text: str, characters_max: int) -> str:
