@@ -68,16 +68,15 @@ def position_at(field: str, when: When, log: RecordedTimes) -> Position:
 
     Raises `InvalidInput` for a position that is not in the log, and for what is neither a position nor a time.
     """
-    return known_at(field, when, log).upto
+    if isinstance(when, int):
+        return checked_position(field, when, head=log.head().position)
+    return log.position_at(_micros(field, when, expected=_POSITION_OR_TIME))
 
 
 def known_at(field: str, when: When, log: RecordedTimes) -> Known:
     """Return the position that a caller means, as `position_at`, and the time: as given, or that of its event."""
-    if isinstance(when, int):
-        position = checked_position(field, when, head=log.head().position)
-        return Known(position, log.recorded_at(position))
-    time = _micros(field, when, expected=_POSITION_OR_TIME)
-    return Known(log.position_at(time), time)
+    position = position_at(field, when, log)
+    return Known(position, log.recorded_at(position) if isinstance(when, int) else parse_time(field, when))
 
 
 def page_bounds(after: When, before: When | None, log: RecordedTimes) -> tuple[Position, Position | None]:

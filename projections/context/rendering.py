@@ -43,8 +43,6 @@ CUT: Final = "…"
 
 _PUNCTUATION: Final = frozenset(" ./_'\u2019&+-")
 """What an unquoted label may have besides letters, their accents, and digits."""
-_LETTERS: Final = frozenset("LMN")
-"""The Unicode categories of letters, their marks, and digits."""
 _FIRST: Final = re.compile(r"(?!\d+\. )[^\W_]")
 """A label that begins otherwise could be an item of a list."""
 _OUR_WORDS: Final = frozenset((*ROLES, *(heading.split()[0].rstrip(":").lower() for heading in HEADINGS.values())))
@@ -181,7 +179,7 @@ def label(name: str) -> str:
     Not quoted are words of letters and digits, with a few signs such as those of paths. Roles and headings are quoted.
     """
     simple = normalized("NFKC", name)  # A wide colon looks like a colon.
-    plain = {category(sign)[0] for sign in {*simple} - _PUNCTUATION} <= _LETTERS and _FIRST.match(simple)
+    plain = {category(sign)[0] for sign in {*simple} - _PUNCTUATION} <= {*"LMN"} and _FIRST.match(simple)
     if plain and _OUR_WORDS.isdisjoint(simple.lower().split()):
         return name
     return visible_json(to_json(name).decode())

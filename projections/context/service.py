@@ -133,8 +133,7 @@ class Contexts:
 
     def again(self, served: ContextServed, counter: Counter) -> Rebuilt:
         """Return the context of a receipt, built again as of its position. Raises as `Recalls.answer` does."""
-        basis = basis_of(served.recall)._replace(moment=Micros(served.moment))
-        return self._rebuilt(served, counter, question_of(served.recall), basis)
+        return self._rebuilt(served, counter, question_of(served.recall), basis_of(served.recall))
 
     def today(self, served: ContextServed, counter: Counter) -> Rebuilt:
         """Return the context that the question of a receipt has today."""

@@ -39,9 +39,8 @@ def later_statement(
         if at > position and at in offered and role == user and who == speaker
         if when >= said and not asks and len(stems) <= CHARACTERS_MAX
     ]
-    similarity = near(position, sorted(later))
-    similar = sorted([at for at, likeness in similarity.items() if likeness >= SIMILAR])
-    for at in sorted(similar, key=similarity.__getitem__, reverse=True):
+    similar = {at: likeness for at, likeness in sorted(near(position, sorted(later)).items()) if likeness >= SIMILAR}
+    for at in sorted(similar, key=similar.__getitem__, reverse=True):
         turns = queries.turns_at(connection, [position, at])
         if len(turns) < 2 or len(turns[at].text) > CHARACTERS_MAX:
             continue

@@ -76,7 +76,7 @@ class Basis(NamedTuple):
     """The model that must answer; None for the one active at `head`."""
     newer: int = 1
     """For how many hits later statements are looked for."""
-    moment: Micros | None = None
+    moment: int | None = None
     """When it is judged what holds; None for now, or else for when something was last recorded up to `head`."""
     reranked: bool = True
     """Whether the store's reranker orders the best turns, if there is one."""
@@ -132,8 +132,8 @@ def basis_of(served: RecallServed) -> Basis:
     cover = None if served.vectors_to is None else Position(served.vectors_to)
     fixed = None if served.mode == TEXT else Fixed(cover, served.model)
     page = Page(served.k, served.passed_over, served.candidates)
-    moment = None if served.moment is None else Micros(served.moment)
-    return Basis(Position(served.head), page, fixed, model_of(served), moment=moment, reranked=bool(served.reranker))
+    reranked = bool(served.reranker)
+    return Basis(Position(served.head), page, fixed, model_of(served), moment=served.moment, reranked=reranked)
 
 
 class _VectorLeg(NamedTuple):
@@ -284,9 +284,9 @@ class Recalls:
         wanted, failed = page.offered(question.mode), None
         connection = snapshot.enter_context(views.database.reading())
         head = tracked(connection, views.name).position if basis.head is None else basis.head
-        known = Known(head, basis.moment or fact_queries.last_recorded(connection, head))
-        if basis.head is None and basis.moment is None:
-            known = fact_queries.known_now(connection, head, self._clock)
+        known = fact_queries.known_now(connection, head, self._clock if basis.head is None else None)
+        if basis.moment is not None:
+            known = Known(head, Micros(basis.moment))
         filters = self.filters(connection, question, head)
         while True:
             with self._timed("mnemolog.recall.leg", leg=TEXT):

@@ -46,19 +46,15 @@ def keys_before(connection: sa.Connection, scope: str, position: Position) -> li
     return [key for (key,) in fetch(connection, query, scope, position)]
 
 
-def last_recorded(connection: sa.Connection, upto: Position) -> Micros:
-    """Return when the last turn or fact up to a position was recorded; 0 if there is none."""
-    query = "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1"
-    facts = fetch(connection, query, upto)
-    return Micros(max(last_turn(connection, upto=upto).recorded_at, *(at for (at,) in facts), 0))
-
-
-def known_now(connection: sa.Connection, upto: Position, clock: Clock) -> Known:
-    """Return what is known up to a position about now.
+def known_now(connection: sa.Connection, upto: Position, clock: Clock | None) -> Known:
+    """Return what is known up to a position about now, or without a clock about then.
 
     Now is what the clock says, and at least when something was last recorded: what was just asserted holds.
     """
-    return Known(upto, max(clock.now(), last_recorded(connection, upto)))
+    query = "SELECT recorded_at FROM facts WHERE position <= ? ORDER BY position DESC LIMIT 1"
+    facts = (at for (at,) in fetch(connection, query, upto))
+    now = 0 if clock is None else clock.now()
+    return Known(upto, Micros(max(now, last_turn(connection, upto=upto).recorded_at, *facts)))
 
 
 def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> Belief | None:
