@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 from unicodedata import category
 
@@ -47,6 +48,8 @@ _FIRST: Final = re.compile(r"(?!\d+\. )[^\W_]")
 """A label that begins otherwise could be an item of a list."""
 _OUR_WORDS: Final = frozenset((*ROLES, *(heading.split()[0].rstrip(":").lower() for heading in HEADINGS.values())))
 _LINE_BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+indented: Final = partial(_LINE_BREAKS.sub, "\n" + CONTINUED)
+"""Returns recorded text with every line after the first indented deeper than any entry."""
 
 
 class Static(NamedTuple):
@@ -166,11 +169,6 @@ def written(
         above = heading
         lines.append(excerpt.text)
     return "\n".join(lines)
-
-
-def indented(text: str) -> str:
-    """Return recorded text with every line after the first indented deeper than any entry."""
-    return _LINE_BREAKS.sub("\n" + CONTINUED, text)
 
 
 def label(name: str) -> str:

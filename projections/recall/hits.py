@@ -123,7 +123,12 @@ def exchanges_of(
     spans_of = {turn.position: own for turn in turns if own and sees(own, turn)}
     outside = [turn for turn in turns if turn.position not in spans_of]
     seen = seen_by({turn.session for turn in outside})
-    spans_of |= {turn.position: seen[turn.session] for turn in outside if sees(seen[turn.session], turn)}
+    spans_of |= {
+        turn.position: spans
+        for turn in outside
+        if (spans := seen[turn.session])
+        if spans[0].after < turn.position and (len(spans) == 1 or sees(spans, turn))
+    }
     role_of = queries.roles_at(connection, list(spans_of))
     near = dict[Position, list[Position]]()
     for of, is_back in ((Role.USER, False), (Role.ASSISTANT, True)):

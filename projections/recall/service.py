@@ -132,8 +132,14 @@ def basis_of(served: RecallServed) -> Basis:
     cover = None if served.vectors_to is None else Position(served.vectors_to)
     fixed = None if served.mode == TEXT else Fixed(cover, served.model)
     page = Page(served.k, served.passed_over, served.candidates)
-    reranked = bool(served.reranker)
-    return Basis(Position(served.head), page, fixed, model_of(served), moment=served.moment, reranked=reranked)
+    return Basis(
+        Position(served.head),
+        page,
+        fixed,
+        model_of(served),
+        moment=served.moment,
+        reranked=bool(served.reranker),
+    )
 
 
 class _VectorLeg(NamedTuple):
@@ -234,8 +240,7 @@ class Recalls:
                     if not cursor.as_of and distrust.last_change(connection) > cursor.head:
                         raise cursors.refused("what is distrusted has changed since: begin with the first page")
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
-                fixed = Fixed(cursor.vectors_cover, cursor.model)
-                basis = Basis(cursor.head, page, fixed, moment=cursor.moment)
+                basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model), moment=cursor.moment)
             if min_position is not None:
                 upto = checked_position("min_position", min_position, head=basis.head or newest)
                 self._cover(question, basis, upto, timeout_s)
@@ -284,9 +289,11 @@ class Recalls:
         wanted, failed = page.offered(question.mode), None
         connection = snapshot.enter_context(views.database.reading())
         head = tracked(connection, views.name).position if basis.head is None else basis.head
-        known = fact_queries.known_now(connection, head, self._clock if basis.head is None else None)
-        if basis.moment is not None:
-            known = Known(head, Micros(basis.moment))
+        known = (
+            fact_queries.known_now(connection, head, self._clock if basis.head is None else None)
+            if basis.moment is None
+            else Known(head, Micros(basis.moment))
+        )
         filters = self.filters(connection, question, head)
         while True:
             with self._timed("mnemolog.recall.leg", leg=TEXT):
