@@ -243,16 +243,15 @@ def test_parts_of_a_context_are_of_one_moment(store, trip):
 
 @pytest.mark.local
 def test_a_turn_that_belongs_to_two_others_is_shown_once(folder):
-    """What was said later about a hit may also be the reply to it."""
+    """It was said later about one hit, and is what another one answers."""
     with MemoryStore.open(folder / "twice", model=HashEncoder(dimension=64), background=False) as store:
         chat = store.session("chat")
-        chat.record("assistant", "Where do you live with your sister?")
-        for text in ("I live in Vienna with my sister.", "I live in Graz with my sister now."):
-            chat.record("user", text)
-            chat.record("assistant", "I see, thank you for telling me about it.")
+        chat.record("user", "I live in Vienna with my sister.")
+        chat.record("assistant", "That is a nice town.")
+        chat.record("user", "I live in Graz with my sister now.")
+        chat.record("assistant", "Vienna will miss you.")
         store.rebuild("vectors")
-        positions = store.context("I live in Vienna with my sister", 3_000).positions
-    assert sorted(set(positions)) == sorted(positions)
+        assert store.context("Vienna", 3_000, min_relevance=0.3).positions == (2, 3, 4, 5)
 
 
 def test_hidden_and_forgotten_turns_never_appear(store, trip):
