@@ -86,7 +86,7 @@ def test_a_dry_run_shows_the_first_three_turns_and_writes_nothing(tmp_path, run)
         ["speaker", "Sender"],
     ]
     assert shown[6].split() == ["not", "read", "Score"]
-    assert shown[7] == "1. trip, user Alice, 2026-03-16 09:00, line 2"
+    assert shown[7] == "1. trip, user Alice, 2026-03-16 09:00Z, line 2"
     assert shown[8:10] == ["   │ I moved; to Lisbon,", "   │ at last."]
     assert "nothing was written; to import: `mnemolog import " in ran.stderr
     assert "--dry-run" not in ran.stderr
