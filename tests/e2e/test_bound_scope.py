@@ -462,3 +462,14 @@ def test_a_recall_says_nothing_of_the_words_of_others(tmp_path, mode):
     )
     assert one == two
     assert first != second, "asked of the whole store, the words of others count"
+
+
+def test_a_context_has_the_own_turns_of_a_session_that_inherits_from_outside(folder):
+    """As `recall` and `find` do: they were said inside. What it inherits is not shown beside them."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.record("foreign", "user", "the quokka went to Porto")
+        hers = store.within(ALICE)
+        text = hers.context("quokka").text
+        assert "the quokka went to Porto" in text
+        assert SECRET not in text
+        assert hers.recall("quokka", context_turns=3)[0].before == ()
