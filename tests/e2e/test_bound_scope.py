@@ -464,9 +464,11 @@ def test_a_recall_says_nothing_of_the_words_of_others(tmp_path, mode):
     assert first != second, "asked of the whole store, the words of others count"
 
 
-def test_a_context_has_the_own_turns_of_a_session_that_inherits_from_outside(folder):
+def test_a_context_has_the_own_turns_of_a_session_that_inherits_from_outside(tmp_path):
     """As `recall` and `find` do: they were said inside. What it inherits is not shown beside them."""
-    with MemoryStore.open(folder, model=None) as store:
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.session("theirs", scope=BOB).record("user", f"{SECRET}: a quokka")
+        store.switch("foreign", reason="branch", session="theirs", scope=ALICE)
         store.record("foreign", "user", "the quokka went to Porto")
         hers = store.within(ALICE)
         text = hers.context("quokka").text
