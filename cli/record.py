@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from mnemolog.adapters.support.store_access import begin_session
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import Named, given_time, open_store, session_called, standard_input
 from mnemolog.cli.output import answer, console
@@ -92,8 +93,8 @@ def record(
     """
     said = standard_input("text") if text == "-" else text
     with open_store(store, create=False) as opened:
-        if start and opened.find_session(session) is None:
-            opened.session(session, title=title, scope=scope, agent=agent or "cli")
+        if start:
+            begin_session(opened, session, title=title, scope=scope, agent=agent or "cli")
         chosen = opened.session(session_called(opened, session).id, title=title, scope=scope, agent=agent).id
         turn = opened.record(
             chosen,

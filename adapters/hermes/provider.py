@@ -20,7 +20,7 @@ from mnemolog.adapters.support.framework_sessions import get_or_start_session, r
 from mnemolog.adapters.support.outbox import Outbox
 from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, has_pending_undo, rewind_to_transcript
 from mnemolog.adapters.support.shared_store import acquire
-from mnemolog.adapters.support.store_access import known_session
+from mnemolog.adapters.support.store_access import begin_session, known_session
 from mnemolog.domain.errors import ExtraMissing
 from mnemolog.domain.session import session_id_of
 from mnemolog.infra.runtime.atomic_files import make_folder
@@ -99,7 +99,7 @@ class MnemologProvider(MemoryProvider):
 
     def _started(self, store: MemoryStore, session_id: str) -> Session:
         """Return a session. Start it if Hermes did not announce it before."""
-        return store.find_session(session_id) or store.session(session_id, agent=self._agent, scope=self._scope)
+        return begin_session(store, session_id, agent=self._agent, scope=self._scope)
 
     # Hooks that write.
 

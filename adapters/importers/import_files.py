@@ -147,7 +147,7 @@ def _record(tx: Transaction, item: Item, recording: Recording, *, states: Sessio
     if state is None:
         started = session.new_session(title=turn.session_title, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope)
         tx.append(stream, started)
-    elif state.started.scope != turn.scope:
+    elif turn.scope and state.started.scope != turn.scope:
         raise errors.SessionExists(turn.session)
     if (key := recording.new_key(tx, item)) is None:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -11,10 +10,16 @@ from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from mnemolog.adapters.openai_agents.items import CALL_OUTPUT, item_of, memory_calls, turn_of
-from mnemolog.adapters.support.store_access import sessions_of, switches_of, trusted, visible_of, with_pools
+from mnemolog.adapters.support.store_access import (
+    begin_session,
+    sessions_of,
+    switches_of,
+    trusted,
+    visible_of,
+    with_pools,
+)
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
-from mnemolog.domain.errors import SessionExists
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import INTEGER_MAX, checked_label
 from mnemolog.domain.scope import parse_scope
@@ -102,12 +107,9 @@ class MnemologSession:
         has_outputs = any(isinstance(item, dict) and item.get("type") == CALL_OUTPUT for item in items)
         asking = memory_calls([*self._items(_CALLS_BEFORE), *items]) if has_outputs else ()
         turns = [turn_of(self._id, item, asking=asking) for item in items]
-        if not self._exists():
-            if not turns:
-                return
-            with suppress(SessionExists):  # Another process started it first.
-                self._sessions.start(self._id, agent=self._agent, scope=self._scope)
-        record(turns)
+        if turns or self._exists():
+            begin_session(self._store, self._id, agent=self._agent, scope=self._scope)
+            record(turns)
 
     def _pop(self) -> TResponseInputItem | None:
         taken = self._switches.take_back(self._id) if self._exists() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnemolog.adapters.support.store_access import sessions_of, visible_of
+from mnemolog.adapters.support.store_access import begin_session, enter_session, sessions_of, visible_of
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.switching import SwitchReason, parse_switch_reason
 from mnemolog.projections.read_models import Turn
@@ -33,12 +33,12 @@ def get_or_start_session(
     exists = states.latest(session_id) is not None
     known_left = None if left is None or states.latest(left) is None else left
     if not exists and known_left is None:
-        return store.session(session_id, agent=agent, scope=scope)
+        return begin_session(store, session_id, agent=agent, scope=scope)
     if exists and (why is not SwitchReason.COMPRESS or known_left != session_id):
         why = SwitchReason.RESUME
     elif why is SwitchReason.RESUME:
         why = SwitchReason.NEW
-    return store.switch(session_id, reason=why, session=known_left or session_id, agent=agent, scope=scope)
+    return enter_session(store, session_id, reason=why, session=known_left or session_id, agent=agent, scope=scope)
 
 
 def record_many_reopening(store: MemoryStore, turns: Sequence[NewTurn]) -> list[Turn]:

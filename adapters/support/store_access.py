@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from mnemolog.aio.store import AsyncMemoryStore, AsyncSession
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import SessionList
-from mnemolog.application.session_service import Sessions
-from mnemolog.application.switches import Switches
+from mnemolog.application.session_service import Attributes, Sessions
+from mnemolog.application.switches import Switches, SwitchHow
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.exports import export_lines
@@ -103,6 +103,26 @@ def known_session(store: MemoryStore, session_id: str) -> Session:
 async def known_async_session(store: AsyncMemoryStore, session_id: str) -> AsyncSession:
     """Return a handle for asyncio on a session that was started. Raises `UnknownSession`."""
     return AsyncSession(await store._pools.read(partial(known_session, store._of, session_id)), store._pools)
+
+
+def begin_session(store: MemoryStore, session_id: str, **defaults: Unpack[Attributes]) -> Session:
+    """Return a handle on a session, whoever started it; start it with these attributes if there is none: one append."""
+    return store._handle(*sessions_of(store).get_or_start(session_id, joins=True, **defaults))
+
+
+def enter_session(store: MemoryStore, to: str | None, **how: Unpack[SwitchHow]) -> Session:
+    """Switch as `MemoryStore.switch` does, but resume the session `to` where another process has just started it."""
+    switched = switches_of(store).switch(to, joins=to is not None, **how)
+    if switched.left is not None:
+        store.parts.prefetcher.discard(switched.left)
+    return store._handle(switched.to, switched.started)
+
+
+async def in_async_session(
+    enter: Callable[..., Session], store: AsyncMemoryStore, name: str | None, **how: Any
+) -> AsyncSession:
+    """Return what `begin_session` or `enter_session` returns, for asyncio."""
+    return AsyncSession(await store._pools.write(partial(enter, store._of, name, **how)), store._pools)
 
 
 def recalls_of(session: Session) -> Recalls:

@@ -300,6 +300,7 @@ def switch(
     turns: int | None,
     in_place: bool = False,
     named: bool = True,
+    joins: bool = False,
     key: str | None = None,
 ) -> Switched:
     """Switch an agent's session: one append over all the streams it touches, or none.
@@ -307,10 +308,13 @@ def switch(
     Without `from_` the agent leaves the session it is in; `in_place` it enters the session it leaves. Both are known
     only now: other switches may have been queued before this one. `turns` is converted to the position after which
     that many of the turns that session sees begin. If this agent already made a switch with this `key`, it is a
-    retry: unless the target was `named`, the target is the session which that switch entered.
+    retry: unless the target was `named`, the target is the session which that switch entered. If it `joins`, a session
+    that exists is resumed where another reason would start it.
     """
     if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
         return _made_before(tx, made, asked, states, named=named, in_place=in_place)
+    if joins and asked.to != asked.from_ and new_state_in(tx, asked.to, states) is not None:
+        asked = msgspec.structs.replace(asked, reason=SwitchReason.RESUME, at=None)
     agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
     _require_inside(tx, asked, agent, states)
     left = asked.from_

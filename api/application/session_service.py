@@ -87,9 +87,12 @@ class Sessions:
         return chosen, self._transact(start)
 
     def get_or_start(
-        self, given: session.SessionLike | None, **about: Unpack[Attributes]
+        self, given: session.SessionLike | None, *, joins: bool = False, **about: Unpack[Attributes]
     ) -> tuple[str, SessionStarted]:
-        """Return the id and the start of a session; start it if there is none. Raises `SessionDiffers`."""
+        """Return the id and the start of a session; start it if there is none: one append.
+
+        Raises `SessionDiffers` for a session with other attributes, unless the caller `joins` it, whoever started it.
+        """
         if title := about.get("title"):
             about["title"] = self._visible.log.redaction().text(title)
         if about.get("scope") is not None:
@@ -98,6 +101,8 @@ class Sessions:
             about["parent"] = self._visible.id_of(parent, "parent")
 
         def agreeing(state: SessionState) -> SessionStarted:
+            if joins:
+                return state.started
             if state.started.agent in self._visible.boundary.forms(about.get("agent") or ""):
                 about["agent"] = state.started.agent
             return session.agreeing(state.session, self._visible.admitted(state.started), **about)

@@ -183,13 +183,16 @@ class Switches:
                 raise unknown from None
 
     def switch(
-        self, to: session.SessionLike | None, *, dry_run: bool = False, **how: Unpack[SwitchHow]
+        self, to: session.SessionLike | None, *, dry_run: bool = False, joins: bool = False, **how: Unpack[SwitchHow]
     ) -> commands.Switched:
-        """Switch an agent to another session; with `dry_run` only return what it would append."""
-        return self._transact(self._switch(to, **how), dry_run=dry_run)
+        """Switch an agent to another session; with `dry_run` only return what it would append.
+
+        If it `joins`, a session that another process starts meanwhile is resumed.
+        """
+        return self._transact(self._switch(to, joins=joins, **how), dry_run=dry_run)
 
     def _switch(
-        self, target: session.SessionLike | None, **how: Unpack[SwitchHow]
+        self, target: session.SessionLike | None, *, joins: bool = False, **how: Unpack[SwitchHow]
     ) -> Callable[[Transaction], commands.Switched]:
         reason, agent, leave = parse_switch_reason(how["reason"]), how.get("agent"), how.get("session")
         name = None if target is None else session.checked_session_id(session.session_id_of(target, "to"))
@@ -234,6 +237,7 @@ class Switches:
             turns=turns,
             in_place=name is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND),
             named=name is not None,
+            joins=joins,
             key=None if given is None else session.checked_key(given),
         )
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import multiprocessing
 from importlib.util import find_spec
 
 import pytest
+
+from tests.children.first_calls import race_in_folders
+from tests.faults.conftest import Processes
+from tests.faults.promises import number
 
 OTHER_SIDES = {
     "hermes": "hermes_constants",
@@ -27,3 +32,19 @@ def pytest_pyfunc_call(pyfuncitem):
         return None
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
     return True
+
+
+@pytest.fixture
+def race(tmp_path, request):
+    """Race the first calls of two and of three processes in folders without a store (`race_in_folders`)."""
+    option, processes = request.config.option, Processes(multiprocessing.get_context("spawn"))
+    tries = option.tries or number("P17", "first calls", option.scale)
+
+    def race_two_and_three(call, **how):
+        for agents in (2, 3):
+            folder = tmp_path / str(agents)
+            folder.mkdir()
+            race_in_folders(processes, call, folder, tries=tries, agents=agents, **how)
+
+    yield race_two_and_three
+    processes.end()

@@ -14,6 +14,7 @@ from mnemolog import (
     restore_backup,
 )
 from mnemolog.adapters.hermes.backup import backup_beside
+from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.rewind_to_transcript import (
@@ -22,7 +23,8 @@ from mnemolog.adapters.support.rewind_to_transcript import (
     has_pending_undo,
     rewind_to_transcript,
 )
-from mnemolog.domain.errors import SwitchRefused
+from mnemolog.adapters.support.store_access import begin_session, enter_session
+from mnemolog.domain.errors import ImportRefused, SessionExists, SwitchRefused
 from mnemolog.domain.events import SessionSwitched
 
 pytestmark = pytest.mark.local
@@ -55,6 +57,44 @@ def converse(session, *users):
 
 
 # Sessions that somebody else names.
+
+
+@pytest.mark.parametrize("given", [{"agent": "bob"}, {"scope": "acme/bob"}, {"title": "Another"}])
+def test_an_adapter_joins_a_session_whoever_started_it(store, given):
+    """Its agent, scope and title are those of a session that it starts; one that is there keeps its own."""
+    store.session("trip", agent="ada", scope="acme/alice", title="A trip")
+    joined = begin_session(store, "trip", **given)
+    assert (joined.agent, joined.scope, joined.title) == ("ada", "acme/alice", "A trip")
+    assert store.head().position == 1
+
+
+def test_an_adapter_resumes_a_session_that_another_process_has_just_started(store):
+    """Whatever it would have started it for; whoever names a reason itself is refused as before."""
+    store.session("trip", agent="ada").end()
+    store.switch("home", reason="new", scope="", agent="bob")
+    for reason in ("new", "reset", "branch", "compress"):
+        entered = enter_session(store, "trip", reason=reason, agent="bob", session="home", scope="")
+        assert (entered.id, store.current("bob").id, switches(store)[-1]) == (
+            "trip",
+            "trip",
+            ("home", "trip", "resume"),
+        )
+    assert not store.find_session("home").at(store.head().position).ended
+    assert enter_session(store, "home", reason="compress", agent="bob", session="home").id == "home"
+    assert switches(store)[-1] == ("home", "home", "compress")
+    with pytest.raises(SessionExists):
+        store.switch("trip", reason="new", agent="bob")
+
+
+def test_a_file_that_names_no_scope_is_imported_into_the_session_that_is_there(store, tmp_path):
+    """One that names another scope is refused."""
+    store.session("trip", scope="acme/alice")
+    file = tmp_path / "said.jsonl"
+    file.write_text('{"session": "trip", "role": "user", "text": "hi"}')
+    with pytest.raises(ImportRefused, match="'trip'"):
+        import_files(store, file, scope="acme/bob")
+    assert import_files(store, file).recorded == 1
+    assert store.find_session("trip").scope == "acme/alice"
 
 
 def test_a_session_is_started_by_the_reason_if_it_is_new_and_resumed_if_it_is_there(store):

@@ -90,7 +90,12 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P13": {"points of each operation": Number(4, 120), "limits on descriptors": Number(4, 40)},
     "P14": {"openings at another time": Number(20, 300)},
     "P16": {"backups": Number(5, 500)},
-    "P17": {"forks": Number(16, 200), "stores of children": Number(3, 100), "started processes": Number(2, 40)},
+    "P17": {
+        "forks": Number(16, 200),
+        "stores of children": Number(3, 100),
+        "started processes": Number(2, 40),
+        "first calls": Number(3, 100),
+    },
     "P18": {"appends": Number(3_000, 50_000)},
     "P19": {"kills while converting": Number(12, 100)},
     "P20": {"scripts": Number(40, 20_000), "scripts in PostgreSQL": Number(6, 500), "filters": Number(200, 2_000)},

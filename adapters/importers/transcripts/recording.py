@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
-from mnemolog.adapters.support.store_access import known_session, sessions_of, visible_of
+from mnemolog.adapters.support.store_access import begin_session, enter_session, known_session, sessions_of, visible_of
 from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
 from mnemolog.domain.position import Position
@@ -83,7 +83,7 @@ class Recorder:
 
     def start(self, name: str, *, title: str, scope: str, parent: str | None = None) -> None:
         """Start a session; the agent stays in its current one. A subagent sees no turns of its `parent`."""
-        self._store.session(name, title=title, agent=self.agent, scope=scope, parent=parent)
+        begin_session(self._store, name, title=title, agent=self.agent, scope=scope, parent=parent)
         self._report.sessions += 1
 
     def branch(self, name: str, *, left: str, at: Position, title: str) -> None:
@@ -96,7 +96,7 @@ class Recorder:
         if to is None:
             name = left or ""
             sessions_of(self._store).decide(name, lambda state, _: list(session.resume(name, state)))
-        self._store.switch(to, reason=reason, session=left, agent=self.agent, **how)
+        enter_session(self._store, to, reason=reason, session=left, agent=self.agent, **how)
         self._report.sessions += to is not None
         self._report.switches[reason] = self._report.switches.get(reason, 0) + 1
 

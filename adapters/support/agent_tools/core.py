@@ -12,7 +12,14 @@ from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.adapters.support.agent_tools.tool import lean_json
-from mnemolog.adapters.support.store_access import clock_of, known_async_session, with_pools
+from mnemolog.adapters.support.store_access import (
+    begin_session,
+    clock_of,
+    enter_session,
+    in_async_session,
+    known_async_session,
+    with_pools,
+)
 from mnemolog.aio.store import AsyncSession
 from mnemolog.application.session_service import checked_turn
 from mnemolog.domain.display import dated
@@ -29,6 +36,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.passages import marked
 from mnemolog.results import NewTurn
+from mnemolog.store import MemoryStore
 
 LINE_MAX: Final = 600
 """Characters of an event in a timeline."""
@@ -244,7 +252,9 @@ async def switch(
 ) -> str:
     """Move the agent to another session."""
     exists = to is not None and await memory.store.find_session(to) is not None
-    entered = await memory.store.switch(
+    entered = await in_async_session(
+        enter_session if reason is None else MemoryStore.switch,
+        memory.store,
         to,
         reason=reason or (SwitchReason.RESUME if exists else SwitchReason.NEW),
         agent=memory.agent,
@@ -288,7 +298,7 @@ async def _held(memory: Memory, session: str | None, *, scope: str | None = None
     found = await (memory.store.find_session(session) if session is not None else _found(memory, None))
     if found is not None:
         return found
-    return await memory.store.session(session or memory.agent, agent=memory.agent, scope=scope)
+    return await in_async_session(begin_session, memory.store, session or memory.agent, agent=memory.agent, scope=scope)
 
 
 async def _mind(session: AsyncSession, *, as_of: When | None) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from tests.adapters.hermes.managed import Hermes, StuckEncoder
+from tests.adapters.hermes.managed import Hermes, StuckEncoder, read
+from tests.children.first_calls import SESSION, said
 
 
 def say_for_ever(home: Path, session: str) -> None:
@@ -18,6 +20,21 @@ def say_for_ever(home: Path, session: str) -> None:
         print(number, flush=True)
         agent.provider.queue_prefetch(f"user {number}", session_id=session)
         number += 1
+
+
+def first_call(place: str, agent: str) -> None:
+    """Begin the shared session for a user of its own, and say a turn in it."""
+    os.environ["HERMES_HOME"] = place
+    Path(place).mkdir(exist_ok=True)
+    hermes = Hermes(Path(place), model="none", user_id=agent)
+    hermes.begin(SESSION)
+    hermes.answered(agent, "")
+    hermes.leave()
+
+
+def said_in(place: str) -> list[str]:
+    """Return what was said in the shared session of a Hermes home."""
+    return said(str(read(Path(place)).store(Path(place))))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 
+from tests.adapters.hermes.children import first_call, said_in
 from tests.adapters.hermes.managed import Hermes, said
 from tests.support import in_thread, shared_stores
 
@@ -55,3 +56,8 @@ def test_two_agents_of_one_process_share_one_store_and_one_model(home, encoder):
             assert said(store, session) == [text for n in range(TURNS) for text in (f"{name} {n}", f"yes {n}")]
     second.leave()
     assert not shared_stores()
+
+
+def test_first_calls_that_meet_are_all_recorded(race):
+    """Those of two users, too: the session is started once, whoever comes first."""
+    race(first_call, kept=said_in)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mnemolog.adapters.langgraph import MnemologSaver
+from mnemolog import MemoryStore
+from mnemolog.adapters.langgraph import MnemologSaver, MnemologStore
 from tests.adapters.langgraph.checkpoints import at, checkpoint
+from tests.children.first_calls import SESSION, checkpoints_in, items_in
 
 
 def put_for_ever(folder: Path) -> None:
@@ -34,6 +36,25 @@ def put_some(folder: Path, name: str, count: str) -> None:
             config = saver.put(config, put, {"source": "loop"}, {"name": number + 1})
             saver.put_writes(config, [("name", number)], f"task-{name}")
             assert saver.get_tuple(config).checkpoint["channel_values"]["name"] == [name, *range(number)]
+
+
+def first_call(place: str, agent: str) -> None:
+    """Put a checkpoint of the shared thread and an item."""
+    with MemoryStore.open(place, model=None, background=False) as store, MnemologSaver(store) as saver:
+        put = checkpoint(1, {"name": agent})
+        put["id"] = agent
+        saved = saver.put(at(SESSION), put, {"source": "input"}, {"name": 1})
+        assert saver.get_tuple(saved).checkpoint["channel_values"] == {"name": agent}
+        with MnemologStore(store) as items:
+            items.put((SESSION,), agent, {"text": agent})
+            assert items.get((SESSION,), agent).value == {"text": agent}
+
+
+def put_in(place: str) -> list[str]:
+    """Return the keys of the items of a store, which are the ids of its checkpoints."""
+    keys = items_in(place)
+    assert checkpoints_in(place) == keys
+    return keys
 
 
 if __name__ == "__main__":

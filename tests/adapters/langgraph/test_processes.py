@@ -9,6 +9,7 @@ import sys
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
 from tests.adapters.langgraph.checkpoints import at, checkpoint
+from tests.adapters.langgraph.children import first_call, put_in
 
 PROCESSES, CHECKPOINTS, KILLS = 3, 15, 2
 
@@ -62,3 +63,8 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(folder, rng):
                 if number in wrote:
                     assert item.pending_writes == [(f"task-{number}", "messages", number)]
             put.add(numbers[0])
+
+
+def test_first_calls_that_meet_are_all_recorded(race):
+    """Checkpoints of one thread, and items of one namespace."""
+    race(first_call, kept=put_in)

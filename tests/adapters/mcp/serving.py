@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from mnemolog import AsyncMemoryStore
 from mnemolog.adapters.mcp import Memory, make_server
+from tests.children.first_calls import SESSION
 from tests.server.serving import server
 from tests.support import WAIT_S, HashEncoder
 
@@ -72,3 +74,13 @@ async def refusal(client, tool, /, **arguments):
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result
     return result.content[0].text
+
+
+def first_call(place, agent):
+    """Remember in the shared session, by a server process of its own."""
+
+    async def call():
+        async with over_stdio(place, "--agent", agent) as client:
+            await answer(client, "remember", text=agent, session=SESSION)
+
+    asyncio.run(call())

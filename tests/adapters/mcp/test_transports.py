@@ -13,7 +13,17 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore
-from tests.adapters.mcp.serving import MODES, answer, command, http_server, over_http, over_stdio, refusal
+from tests.adapters.mcp.serving import (
+    MODES,
+    answer,
+    command,
+    first_call,
+    http_server,
+    over_http,
+    over_stdio,
+    refusal,
+)
+from tests.children.first_calls import said
 from tests.server.serving import server
 from tests.support import WAIT_S
 
@@ -241,3 +251,8 @@ def test_read_only_does_not_create_a_store(folder):
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "there is no store" in missing.stderr
     assert not folder.exists()
+
+
+def test_first_calls_that_meet_are_all_recorded(race):
+    """Those of several servers on one store: the session is started once, whoever comes first."""
+    race(first_call, kept=said)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from agents import Runner, set_tracing_disabled
 
-from mnemolog import AsyncMemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.openai_agents import MnemologSession
 from tests.adapters.openai_agents.agents_of_tests import agent, answers, calls
+from tests.children.first_calls import SESSION
 
 set_tracing_disabled(True)
 
@@ -35,6 +36,13 @@ async def work(folder: Path, name: str, runs: int) -> None:
         wait_for_a_word()
         while (item := await MnemologSession("s", store).pop_item()) is not None:
             print(item, flush=True)
+
+
+def first_call(place: str, agent: str) -> None:
+    """Add an item to the shared session."""
+    with MemoryStore.open(place, model=None, background=False) as store:
+        session = MnemologSession(SESSION, store, agent=agent, scope=agent)
+        asyncio.run(session.add_items([{"role": "user", "content": agent}]))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from agents import Runner
 from mnemolog import MemoryStore
 from mnemolog.adapters.openai_agents import MnemologSession
 from tests.adapters.openai_agents.agents_of_tests import agent, answers, asked
+from tests.adapters.openai_agents.children import first_call
+from tests.children.first_calls import said
 
 RUNS = 8
 ORDER = ["user", "function_call", "function_call_output", "message"]
@@ -92,3 +94,8 @@ def test_a_killed_process_loses_nothing_that_was_done(folder, child, rng):
         made = agent(answers("yes"))
         asyncio.run(Runner.run(made, "Still there?", session=MnemologSession("s", store)))
         assert asked(made)[0] == [*items, {"role": "user", "content": "Still there?"}]
+
+
+def test_first_calls_that_meet_are_all_recorded(race):
+    """The session is started once, whoever comes first."""
+    race(first_call, kept=said)
