@@ -13,6 +13,7 @@ Streams are named `eventsourcing.KIND/APPLICATION/ID`, where KIND is `events`, `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -36,6 +37,7 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import resolve_topic
 
+from mnemolog.domain import errors
 from mnemolog.domain.events import FOREIGN_STREAMS
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
@@ -227,7 +229,8 @@ class LogSubscription(ListenNotifySubscription[LogApplicationRecorder]):
         # Commits of this process wake us; those of other processes do too, or are polled for.
         try:
             while not self._has_been_stopped:
-                self._pull()
+                with suppress(errors.AWAY):  # It is read again from where it was.
+                    self._pull()
                 self._has_been_notified.wait(timeout=self._recorder.log.followers.poll_interval_s)
         except BaseException as error:
             if self._thread_error is None:

@@ -76,7 +76,7 @@ def watch(
         ) as watcher,
     ):
         with bar("reading") as progress:
-            report = watcher.catch_up(progress=progress)
+            report = (watcher.catch_up if once else watcher.wait_and_catch_up)(progress=progress)
         _tell(report, as_json=as_json)
         if not once:
             watcher.follow(lambda news: _tell(news, as_json=as_json), poll_s=poll_s)

@@ -639,3 +639,9 @@ class ExtraMissing(MnemologError, ImportError):
     def __init__(self, extra: str, missing: str) -> None:
         super().__init__(f"the module {missing} is not installed: {install_command(extra)}")
         self.extra, self.missing = extra, missing
+
+
+NOT_NOW: Final = (KeysMissing, LogBusy, OutOfDescriptors, ProjectionError, StorageFull, StoreNotWritable, OSError)
+"""Errors that stop a step now but perhaps not the next time."""
+AWAY: Final = (LogUnreachable, *NOT_NOW)
+"""The same while the log may be away: what runs for days waits, and tries again."""

@@ -67,7 +67,10 @@ class Settings:
 
     def connect(self) -> Driver:
         """Return a new connection, in autocommit mode. Raises the driver's errors, `StoreError` for some poolers."""
-        driver = psycopg.connect(**self._parameters, autocommit=True)
+        try:
+            driver = psycopg.connect(**self._parameters, autocommit=True)
+        except OSError as error:  # No descriptor is free to wait for the server with.
+            raise psycopg.OperationalError(str(error)) from error
         try:
             driver.adapters.register_dumper(int, Int8BinaryDumper)
             calls = ", ".join(["set_config(%b, %b, false)"] * len(self._settings))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,7 @@ from mnemolog.domain.limits import WAIT_S_MAX, checked_number
 from mnemolog.domain.moments import Time, parse_time
 from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.projector import retry_delay_s
 from mnemolog.store import MemoryStore
 
 SCAN_S: Final = 5.0
@@ -98,22 +101,29 @@ class Watcher:
         """Record what is new in all files, or in these. Return a report."""
         return self._transcripts.catch_up(self._files(paths), progress=progress)
 
+    def wait_and_catch_up(self, *, progress: Progress | None = None, paths: Sequence[Path] | None = None) -> Report:
+        """Catch up. While the log or a file of the store is away, wait for it, until `stop` is set."""
+        for failures in count(1):
+            try:
+                return self.catch_up(progress=progress, paths=paths)
+            except errors.AWAY as error:  # What was not recorded is read again from the saved offset.
+                delay_s = min(SCAN_S, retry_delay_s(failures))
+                structured_log.warning("watch.waits", retry_in_s=delay_s, error=error)
+                if self.stop.wait(delay_s):
+                    break
+        return Report()
+
     def follow(self, on_report: Callable[[Report], None], *, poll_s: float | None = None) -> None:
         """Record what is written, as it is written, until `stop` is set. Call `on_report` after each change.
 
         With `poll_s`, files are checked every so many seconds. Without it, the system notifies of changes, which needs
-        the extra `watch`: raises `ExtraMissing`.
+        the extra `watch`: raises `ExtraMissing`. A log, folder or file that is away for a while is waited for.
         """
         ready_to_follow(poll_s)
         for paths in self._polled(poll_s) if poll_s is not None else self._notified():
             if self.stop.is_set():
                 return
-            try:
-                report = self.catch_up(paths=paths)
-            except errors.LogBusy as error:  # Nothing was recorded, and the saved offset did not move.
-                structured_log.warning("watch.busy", error=error)
-                continue
-            if report.is_news:
+            if (report := self.wait_and_catch_up(paths=paths)).is_news:
                 on_report(report)
 
     def _polled(self, every_s: float) -> Iterator[None]:
@@ -142,14 +152,15 @@ class Watcher:
                     scanned = time.monotonic()
                 elif changes:
                     yield sorted({Path(path) for _, path in changes})
-        except OSError as error:  # No inotify, or this user's limit is reached.
+        except (OSError, RuntimeError) as error:  # No inotify, this user's limit is reached, or a folder is away.
             structured_log.warning("watch.polls", error=error)
             yield from self._polled(SCAN_S)
 
     def _files(self, paths: Sequence[Path] | None) -> Iterator[Path]:
         """Yield the transcripts in the folders, or those among `paths`."""
-        for folder in self.folders:
-            for path in folder.rglob("*.jsonl*") if paths is None else (p for p in paths if p.is_relative_to(folder)):
+        for folder in self.folders:  # `os.walk` passes over folders that cannot be read now, unlike `rglob`.
+            found = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
+            for path in found if paths is None else (p for p in paths if p.is_relative_to(folder)):
                 if path.name.endswith(_ENDINGS) and not self._is_left_out(path):
                     yield path
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -97,13 +96,15 @@ class Tokens:
         return bool(self._uses) and monotonic() - self._saved >= SAVED_EVERY_S
 
     def save_uses(self) -> None:
-        """Write the uses of tokens down, if there are any; one that cannot be written is left out."""
+        """Write the uses of tokens down, if there are any; what cannot be written is kept for the next time."""
         if not self._uses:
             return
         self._saved, noted, self._uses = monotonic(), self._uses, {}
-        with suppress(OSError):
+        try:
             make_folder(self._file.parent)
             write_unsynced(self._file, to_json(self._saved_uses() | noted))
+        except OSError:
+            self._uses = noted | self._uses
 
     def _saved_uses(self) -> dict[str, datetime]:
         try:

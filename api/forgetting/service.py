@@ -44,16 +44,6 @@ RETRY_WAIT_S: Final = 0.2
 STEPS: Final = ("requested", "destroyed", "recorded", "wiped", "purged", "completed")
 """The steps of a request, in order; tests kill the process between them."""
 
-_NOT_NOW: Final = (
-    errors.KeysMissing,
-    errors.LogBusy,
-    errors.StorageFull,
-    errors.ProjectionError,
-    errors.StoreNotWritable,
-    OSError,
-)
-"""Errors that stop a step now but perhaps not the next time."""
-
 
 class Forgetting:
     """Carries out requests to forget, one process at a time."""
@@ -301,7 +291,7 @@ class Forgetting:
             return "; ".join(filter(None, left))
         try:
             self._log.appends.transact(lambda tx: tx.append(FORGETTING_STREAM, done))
-        except _NOT_NOW as error:
+        except errors.NOT_NOW as error:
             return f"recording that it is done: {error}"
         self.reached("completed")
         return None
@@ -310,7 +300,7 @@ class Forgetting:
         """Carry out a step that may wait. Return its name and why it has to; None if it is done."""
         try:
             why = work()
-        except _NOT_NOW as error:
+        except errors.NOT_NOW as error:
             why = str(error)
         if why:
             return f"{step}: {why}"

@@ -58,9 +58,6 @@ LOOKS_MAX: Final = 5
 RETRY_S: Final = 5.0
 """How long a node waits after a purge that failed, before it tries again."""
 
-_NOT_NOW: Final = (errors.StorageFull, errors.ProjectionError, errors.StoreNotWritable, errors.KeysMissing, OSError)
-"""Errors that keep a node from purging now, but perhaps not the next time."""
-
 
 class _Identity(msgspec.Struct, frozen=True):
     """The content of `NODE_FILE`."""
@@ -126,7 +123,7 @@ class Nodes:
             self._looked = head
         except errors.LogBusy:  # This or another process of the node is purging.
             self._retry_at = time.monotonic() + BUSY_S
-        except _NOT_NOW as error:
+        except errors.NOT_NOW as error:
             structured_log.warning("nodes.not_purged", error=error)
             self._retry_at = time.monotonic() + RETRY_S
         finally:

@@ -26,7 +26,7 @@ from mnemolog.aio.wrappers import run_in
 from mnemolog.application.read_audit import reading
 from mnemolog.domain import structured_log
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
+from mnemolog.domain.errors import AWAY, InvalidInput, MnemologError, StoreClosed
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When, position_at
@@ -319,7 +319,7 @@ class Follower:
                 page = await self._next(sent_at + HEARTBEAT_S - loop.time())
             except StoreClosed:
                 return
-            except LogUnreachable:  # It is read again.
+            except AWAY:  # It is read again.
                 await asyncio.sleep(RETRY_S)
                 continue
             if page:

@@ -16,6 +16,7 @@ from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.limits import TEXT_BYTES_MAX
 from mnemolog.projections.vectors.projection import QUESTIONS_KEPT
 from tests.postgres import put_log_in_postgres
+from tests.support import unprivileged
 
 TOPICS = ["lisbon flat", "dog nero vet", "invoice error", "flight copenhagen", "peanut allergy", "database migration"]
 
@@ -207,19 +208,6 @@ def test_a_read_only_folder_is_a_clear_error():
         for path in (root, root / "memory"):
             path.chmod(0o755)
         shutil.rmtree(root)
-
-
-class unprivileged:  # noqa: N801
-    """File modes bind nobody who is root: be somebody else for a moment."""
-
-    def __enter__(self) -> None:
-        self._was = os.geteuid()
-        if self._was == 0:
-            os.seteuid(65534)
-
-    def __exit__(self, *_: object) -> None:
-        if self._was == 0:
-            os.seteuid(0)
 
 
 def test_a_closed_store_says_that_it_is_closed(store):

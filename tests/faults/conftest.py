@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import signal
 from pathlib import Path
@@ -66,6 +67,29 @@ def file_limit():
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, was)
     signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture
+def descriptor_limit():
+    """Set how many more files this process may open; None lifts it."""
+    was = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limit(more):
+        if more is None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, was)
+            return
+        free = os.open(os.devnull, os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, was[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, was)
+
+
+@pytest.fixture
+def outage_s(scale):
+    """How long an outage lasts after it was met."""
+    return 0.0 if scale == "ci" else 30.0
 
 
 def pytest_configure(config):

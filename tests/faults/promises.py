@@ -61,6 +61,7 @@ PROMISES = {
     "P36": "No caller fills the memory of a server with requests",
     "P37": "A backup, a copy or a restore cannot read what was forgotten before it ended",
     "P38": "No reader sees a projection half way, whatever begins it again",
+    "P39": "What runs for days survives an outage of what it needs, and misses nothing",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import random
 import resource
 import shutil
@@ -149,23 +148,6 @@ def copied(template, tmp_path):
         return folder
 
     return copy
-
-
-@pytest.fixture
-def descriptor_limit():
-    """Set how many more files this process may open; None lifts it."""
-    was = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def limit(more):
-        if more is None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, was)
-            return
-        free = os.open(os.devnull, os.O_RDONLY)
-        os.close(free)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, was[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_NOFILE, was)
 
 
 def attempt(work):

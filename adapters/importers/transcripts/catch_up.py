@@ -51,12 +51,12 @@ class Transcripts:
         self.stop = stop or threading.Event()
         self._store, self._format, self._scope = store, format, scope
         self._lookup = StoreLookup(store)
-        self._offsets = open_tables(store, FILE, FileOffsets)
-        if (keyring := self._lookup.log.keyring) is not None:
-            self._offsets.secret = keyring.secret()
+        self._offsets = self._open()
         self._lock = lock_file(self._offsets.database.path.with_name(LOCK_FILE))
         self._stamps: dict[Path, tuple[int, int]] = {}
-        """Size and time of each file. If neither has changed, the file has nothing new."""
+        """Size and time of each file that was read. If neither has changed, the file has nothing new."""
+        self._reported: set[tuple[Path, int | None]] = set()
+        """Files that could not be read, each with what the system said."""
 
     def __enter__(self) -> Transcripts:
         return self
@@ -68,12 +68,22 @@ class Transcripts:
         """Close the files. Call it before the store is closed."""
         self._offsets.database.close()
 
+    def _open(self) -> FileOffsets:
+        offsets = open_tables(self._store, FILE, FileOffsets)
+        if (keyring := self._lookup.log.keyring) is not None:
+            offsets.secret = keyring.secret()
+        return offsets
+
     def catch_up(self, paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
         """Record what these files hold and the log does not. Return a report.
 
         A file that vanishes meanwhile is skipped. Unreadable files and bad lines are counted in the report; they do not
-        stop the others. Raises `LogBusy`: call it again, the files are read from the last saved offset.
+        stop the others. The next call tries an unreadable file again, and counts it once. Raises `errors.AWAY`: call it
+        again, the files are read from the last saved offset.
         """
+        if self._offsets.database.is_replaced():  # Projections can be deleted at any time.
+            self._offsets.database.close()
+            self._offsets = self._open()
         report, stamps = Report(), self._changed(paths)
         total, done = sum(size for size, _ in stamps.values()), 0
         for path, stamp in stamps.items():
@@ -94,9 +104,10 @@ class Transcripts:
                 self._stamps[path] = stamp
                 if not self._lookup.of(codex.session_of(path)):
                     report.refuse(error)
-            except OSError as error:
-                self._stamps[path] = stamp
-                report.refuse(errors.ImportRefused(path, 1, f"the file cannot be read: {error.strerror}"))
+            except OSError as error:  # It is read as soon as it can be.
+                if (trouble := (path, error.errno)) not in self._reported:
+                    self._reported.add(trouble)
+                    report.refuse(errors.ImportRefused(path, 1, f"the file cannot be read: {error.strerror}"))
             done += stamp[0]
         return report
 

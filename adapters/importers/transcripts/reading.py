@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -121,8 +120,11 @@ def begin(path: Path, offsets: FileOffsets, *, format: str | None) -> Reading | 
         if unpacker := unpacker_of(file):
             raise ImportRefused(path, 1, f"it is compressed; unpack it with `{unpacker} --keep {path}`")
     if format is None and not state.format:
-        with suppress(ImportRefused):
+        try:
             format = detect_format(path)  # noqa: A001
+        except ImportRefused as refused:
+            if isinstance(refused.__cause__, OSError):  # It was not read.
+                raise refused.__cause__ from None
         if format not in FORMATS or format == flat.JSONL.name:
             return None
     state.format = format or state.format
