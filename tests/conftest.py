@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from multiprocessing.util import get_temp_dir
 
 import pytest
@@ -42,6 +43,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     os.environ["PYTHONFAULTHANDLER"] = "1"  # For `tests.limits`.
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # As `nohup make test &` starts it: children would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     get_temp_dir()  # For sockets of processes, and kept: a temporary folder that a test sets has too long a path.
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
