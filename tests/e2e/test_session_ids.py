@@ -226,3 +226,23 @@ def test_an_ended_session_says_how_to_reopen_it(store):
     assert "`switch(to='trip', reason='resume')`" in refused.value.hint
     store.switch("trip", reason="resume")
     trip.record("user", "One more thing.")
+
+
+@pytest.mark.parametrize("of", ["trip", "home"])
+def test_a_branch_into_a_session_that_is_there_is_refused(store, of):
+    """Be it another session, a branch of another one, or a branch at another point; the same branch is a retry."""
+    for name in ("trip", "home"):
+        store.session(name).record("user", f"said in {name}")
+    store.session("other").record("user", "said elsewhere")
+    made = store.session("trip").branch("side")
+    head = store.head()
+    for to, how in (("other", {}), ("side", {"title": "Another"}), ("side", {"at": head.position})):
+        with pytest.raises(errors.SessionExists, match=to):
+            store.session(of).branch(to, **how)
+    if of == "home":
+        with pytest.raises(errors.SessionExists):
+            store.session(of).branch("side")
+    else:
+        assert store.session(of).branch("side").lineage() == made.lineage() == ["trip", "side"]
+    assert store.head() == head
+    assert [turn.text for turn in store.session("other").turns()] == ["said elsewhere"]

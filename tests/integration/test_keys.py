@@ -189,6 +189,27 @@ def test_a_missing_root_key_is_never_replaced(keyring):
     assert keyring.key_to_seal("s", 2, never)[0].series == 0, "a stream may begin with what is no content"
 
 
+def test_a_missing_node_is_never_buried_under_a_new_series(keyring):
+    """A part of the keys of a stream was lost: nothing more is sealed there, and the rest can still be opened."""
+    for version in range(1, 6):
+        keyring.key_to_seal("s", version, never)
+    _, kept = keyring.key_to_open("s", 0, 4)
+    keyring.destroy(erasure(), [LeafRange("s", 0, 1, 2)])
+    lost = next(node for _, node in keyring.engine.stored("s").nodes if node.first <= 3 <= node.last)
+    with keyring.engine.writing():
+        keyring.engine.delete("s", 0, [(lost.depth, lost.prefix)])
+        keyring.engine.note_change()
+    before = keyring.engine.stored("s")
+    for again in (keyring, Keyring(keyring.engine)):
+        again.refresh()
+        for holds in (never, always):
+            with pytest.raises(KeysMissing, match="lacks the keys of 's'"):
+                again.key_to_seal("s", 3, holds)
+        assert again.key_to_open("s", 0, 4)[1] == kept
+        assert again.series("s") == 0
+    assert keyring.engine.stored("s") == before
+
+
 def test_sealed_content_opens_only_where_it_was_sealed(keyring):
     """Not under another version, stream or topic, and not with a byte changed."""
     sealer = Sealer(keyring)

@@ -10,7 +10,15 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import canonical
-from mnemolog.domain.facts import Assertion, believed, checked_fact_key, latest_first, new_fact, parse_valid_time
+from mnemolog.domain.facts import (
+    BECAUSE_MAX,
+    Assertion,
+    believed,
+    checked_fact_key,
+    latest_first,
+    new_fact,
+    parse_valid_time,
+)
 
 
 @pytest.fixture
@@ -128,3 +136,13 @@ def test_what_is_no_path_is_no_key(key):
         checked_fact_key(key)
     with pytest.raises(errors.InvalidInput):
         new_fact(key=key, value=1)
+
+
+def test_a_fact_rests_on_a_hundred_turns_at_most_each_named_once_in_order():
+    """One more is refused, and so is what is no position."""
+    assert new_fact(key="k", value=1, because=[7, 3, 7, 5, 3]).because == [3, 5, 7]
+    most = range(BECAUSE_MAX, 0, -1)
+    assert (BECAUSE_MAX, new_fact(key="k", value=1, because=most).because) == (100, sorted(most))
+    for wrong in (range(1, BECAUSE_MAX + 2), [-1], [True]):
+        with pytest.raises(errors.InvalidInput, match="because"):
+            new_fact(key="k", value=1, because=wrong)

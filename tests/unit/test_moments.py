@@ -14,7 +14,7 @@ from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import parse_valid_time
-from mnemolog.domain.moments import parse_relative_time, parse_time
+from mnemolog.domain.moments import end_of_day, parse_relative_time, parse_time
 from tests.support import FakeClock
 
 
@@ -126,3 +126,11 @@ def test_the_command_line_says_which_times_it_reads(given):
     for example in ("2026-03-16 14:00", "yesterday 14:00", "monday", "2 hours ago"):
         assert f"'{example}'" in str(refused.value)
         assert given_time(example) is not None
+
+
+@pytest.mark.parametrize("day", ["2026-03-16", "today", "last monday"])
+def test_the_end_of_a_day_is_the_last_microsecond_before_the_next(day):
+    """What is recorded at midnight is not in it."""
+    clock = FakeClock(step=0)
+    begin, end = parse_relative_time("since", day, clock=clock), end_of_day("until", day, clock=clock)
+    assert end - begin == timedelta(days=1) - timedelta(microseconds=1)

@@ -18,6 +18,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import EVENT_TYPES, TurnRecorded
 from mnemolog.domain.redaction import KINDS, Redaction, secrets_in
 from mnemolog.domain.session import Original, original_of, stored_original
+from mnemolog.domain.threads import ThreadCheckpointed, pack
 from mnemolog.infra.log.event_codec import decode, encode
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())
@@ -299,3 +300,13 @@ def test_a_function_replaces_more_and_what_it_marks_is_counted():
     assert redaction.counts == {"person": 2, "github": 1}
     with pytest.raises(InvalidInput, match="redact: expected text from the function, got NoneType"):
         Redaction(lambda text: None).text("x")
+
+
+def test_what_was_counted_before_stays_unless_it_is_counted_again():
+    """The bytes of a thread were looked through when they were packed; texts are, whatever the event says of them."""
+    value = pack("json", b"1")
+    event = ThreadCheckpointed(id="1", checkpoint=value, metadata=value, values=[], kept={}, redacted={"github": 2})
+    assert Redaction().event(event).redacted == {"github": 2}
+    turn = TurnRecorded(role="user", text=f"the key is {GITHUB}", redacted={"github": 2, "jwt": 1})
+    again = Redaction().event(turn)
+    assert (again.redacted, Redaction().event(again).redacted) == ({"github": 1}, {"github": 1})
