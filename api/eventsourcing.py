@@ -229,7 +229,7 @@ class LogSubscription(ListenNotifySubscription[LogApplicationRecorder]):
         # Commits of this process wake us; those of other processes do too, or are polled for.
         try:
             while not self._has_been_stopped:
-                with suppress(errors.AWAY):  # It is read again from where it was.
+                with suppress(*errors.AWAY):  # It is read again from where it was.
                     self._pull()
                 self._has_been_notified.wait(timeout=self._recorder.log.followers.poll_interval_s)
         except BaseException as error:

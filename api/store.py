@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog import composition
 from mnemolog.application import previews
+from mnemolog.application.commands import Switched
 from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.read_audit import gated, gives_back
@@ -393,10 +394,7 @@ class MemoryStore(OfOneProcess):
         Prefetched answers for the old session are discarded. Raises `UnknownSession`, `SessionExists`,
         `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `DuplicateKey`, `InvalidInput`: nothing was written.
         """
-        switched = self.parts.switches.switch(to, **how)
-        if switched.left is not None:
-            self.parts.prefetcher.discard(switched.left)
-        return self._handle(switched.to, switched.started)
+        return self._entered(self.parts.switches.switch(to, **how))
 
     @takes_options
     def preview_switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
@@ -827,6 +825,11 @@ class MemoryStore(OfOneProcess):
             progress=progress,
         )
         return Results(reports)
+
+    def _entered(self, switched: Switched) -> Session:
+        if switched.left is not None:
+            self.parts.prefetcher.discard(switched.left)
+        return self._handle(switched.to, switched.started)
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         return Session(self.parts, session_id, started)

@@ -22,36 +22,32 @@ from mnemolog.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from mnemolog.adapters.watch import Report
 
-Folders = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[FOLDER...]", help="Folders of transcripts; by default those of Claude Code and Codex."),
-]
-Since = Annotated[
-    datetime | None,
-    typer.Option("--since", metavar="TIME", parser=given_time, help="Skip files last written before this time."),
-]
-Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Skip matching paths, e.g. '*/secret-*'.")
-]
-Once = Annotated[bool, typer.Option("--once", help="Record the present transcripts and exit.")]
-Poll = Annotated[
-    float | None,
-    typer.Option("--poll", metavar="SECONDS", help="Poll at this interval, without the extra 'watch'."),
-]
-
 
 @app.command("watch", cls=StoreCommand)
 def watch(
     store: Store,
-    folders: Folders = None,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FOLDER...]", help="Folders of transcripts; by default those of Claude Code and Codex."
+        ),
+    ] = None,
     scope: Annotated[
         str | None, typer.Option(help="Scope of all sessions; by default each session's working folder.")
     ] = None,
-    since: Since = None,
-    exclude: Exclude = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option("--since", metavar="TIME", parser=given_time, help="Skip files last written before this time."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Skip matching paths, e.g. '*/secret-*'.")
+    ] = None,
     format: Annotated[str | None, typer.Option(help="claude-code, codex or jsonl; else detected.")] = None,  # noqa: A002
-    once: Once = False,
-    poll_s: Poll = None,
+    once: Annotated[bool, typer.Option("--once", help="Record the present transcripts and exit.")] = False,
+    poll_s: Annotated[
+        float | None,
+        typer.Option("--poll", metavar="SECONDS", help="Poll at this interval, without the extra 'watch'."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Record transcripts of coding agents while they are written. Secrets in them are recorded too.
@@ -62,12 +58,11 @@ def watch(
 
     if not once:
         ready_to_follow(poll_s)
-    wanted = folders or _default_folders()
     with (
         open_store(store, background=False) as opened,
         Watcher(
             opened,
-            wanted,
+            folders or _default_folders(),
             format=format,
             scope=scope,
             since=since,
@@ -85,10 +80,9 @@ def watch(
 def _default_folders() -> list[Path]:
     from mnemolog.adapters.watch import default_folders
 
-    found = default_folders(os.environ, Path.home())
-    if not found:
-        raise InvalidInput("folder", "no transcripts of Claude Code or Codex in their usual folders; name a folder")
-    return found
+    if found := default_folders(os.environ, Path.home()):
+        return found
+    raise InvalidInput("folder", "no transcripts of Claude Code or Codex in their usual folders; name a folder")
 
 
 def _stop_at_signals() -> threading.Event:

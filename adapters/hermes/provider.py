@@ -26,7 +26,6 @@ from mnemolog.domain.session import session_id_of
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
-from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
 try:
@@ -97,10 +96,6 @@ class MnemologProvider(MemoryProvider):
             self._outbox.put(lambda store: get_or_start_session(store, session_id, **how))
             self._since = self._outbox.ask(lambda store: store.head().position)
 
-    def _started(self, store: MemoryStore, session_id: str) -> Session:
-        """Return a session. Start it if Hermes did not announce it before."""
-        return begin_session(store, session_id, agent=self._agent, scope=self._scope)
-
     # Hooks that write.
 
     def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None:
@@ -129,7 +124,9 @@ class MnemologProvider(MemoryProvider):
 
     def _say(self, *turns: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
         def write(store: MemoryStore) -> None:
-            session = self._started(store, session_id_of(turns[0].session))
+            session = begin_session(  # Hermes may not have announced it.
+                store, session_id_of(turns[0].session), agent=self._agent, scope=self._scope
+            )
             if messages is not None and has_pending_undo(session):
                 rewind_to_transcript(session, messages, before=turns[0].text)
             record_many_reopening(store, turns)
@@ -156,7 +153,11 @@ class MnemologProvider(MemoryProvider):
             self._enter(new_session_id, left=parent_session_id or self._session, reason=reason)
         elif self._active:
             self._session, self._is_fresh = new_session_id, True
-            self._outbox.put(lambda store: flag_pending_undo(self._started(store, new_session_id)))
+            self._outbox.put(
+                lambda store: flag_pending_undo(
+                    begin_session(store, new_session_id, agent=self._agent, scope=self._scope)
+                )
+            )
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Return a note for the summarizing model: where all turns are kept."""

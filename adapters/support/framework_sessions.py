@@ -34,10 +34,9 @@ def get_or_start_session(
     known_left = None if left is None or states.latest(left) is None else left
     if not exists and known_left is None:
         return begin_session(store, session_id, agent=agent, scope=scope)
-    if exists and (why is not SwitchReason.COMPRESS or known_left != session_id):
-        why = SwitchReason.RESUME
-    elif why is SwitchReason.RESUME:
-        why = SwitchReason.NEW
+    stays = known_left == session_id and why is not SwitchReason.COMPRESS
+    if known_left is None or stays or why is SwitchReason.RESUME:
+        why = SwitchReason.RESUME if exists else SwitchReason.NEW
     return enter_session(store, session_id, reason=why, session=known_left or session_id, agent=agent, scope=scope)
 
 

@@ -112,10 +112,7 @@ def begin_session(store: MemoryStore, session_id: str, **defaults: Unpack[Attrib
 
 def enter_session(store: MemoryStore, to: str | None, **how: Unpack[SwitchHow]) -> Session:
     """Switch as `MemoryStore.switch` does, but resume the session `to` where another process has just started it."""
-    switched = switches_of(store).switch(to, joins=to is not None, **how)
-    if switched.left is not None:
-        store.parts.prefetcher.discard(switched.left)
-    return store._handle(switched.to, switched.started)
+    return store._entered(switches_of(store).switch(to, joins=to is not None, **how))
 
 
 async def in_async_session(

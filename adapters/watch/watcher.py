@@ -107,9 +107,8 @@ class Watcher:
             try:
                 return self.catch_up(progress=progress, paths=paths)
             except errors.AWAY as error:  # What was not recorded is read again from the saved offset.
-                delay_s = min(SCAN_S, retry_delay_s(failures))
-                structured_log.warning("watch.waits", retry_in_s=delay_s, error=error)
-                if self.stop.wait(delay_s):
+                structured_log.warning("watch.waits", error=error)
+                if self.stop.wait(min(SCAN_S, retry_delay_s(failures))):
                     break
         return Report()
 

@@ -101,11 +101,9 @@ class Sessions:
             about["parent"] = self._visible.id_of(parent, "parent")
 
         def agreeing(state: SessionState) -> SessionStarted:
-            if joins:
-                return state.started
             if state.started.agent in self._visible.boundary.forms(about.get("agent") or ""):
                 about["agent"] = state.started.agent
-            return session.agreeing(state.session, self._visible.admitted(state.started), **about)
+            return session.agreeing(state.session, self._visible.admitted(state.started), **({} if joins else about))
 
         if given is not None:
             known = self._states.id_of(session.session_id_of(given, "id"), about.get("scope"))

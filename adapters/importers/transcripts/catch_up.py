@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,6 @@ from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
 LOCK_FILE: Final = ".watch.lock"
-_SLICE_S: Final = 0.1
 
 
 class Transcripts:
@@ -51,12 +49,15 @@ class Transcripts:
         self.stop = stop or threading.Event()
         self._store, self._format, self._scope = store, format, scope
         self._lookup = StoreLookup(store)
-        self._offsets = self._open()
+        self._offsets = open_tables(store, FILE, FileOffsets)
+        if (keyring := self._lookup.log.keyring) is not None:
+            self._offsets.secret = keyring.secret()
         self._lock = lock_file(self._offsets.database.path.with_name(LOCK_FILE))
         self._stamps: dict[Path, tuple[int, int]] = {}
-        """Size and time of each file that was read. If neither has changed, the file has nothing new."""
-        self._reported: set[tuple[Path, int | None]] = set()
-        """Files that could not be read, each with what the system said."""
+        """Size and time of each file that was read: if neither has changed, the file has nothing new.
+
+        A file that could not be read has the error of the system there, as a size below zero.
+        """
 
     def __enter__(self) -> Transcripts:
         return self
@@ -68,12 +69,6 @@ class Transcripts:
         """Close the files. Call it before the store is closed."""
         self._offsets.database.close()
 
-    def _open(self) -> FileOffsets:
-        offsets = open_tables(self._store, FILE, FileOffsets)
-        if (keyring := self._lookup.log.keyring) is not None:
-            offsets.secret = keyring.secret()
-        return offsets
-
     def catch_up(self, paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
         """Record what these files hold and the log does not. Return a report.
 
@@ -82,17 +77,18 @@ class Transcripts:
         again, the files are read from the last saved offset.
         """
         if self._offsets.database.is_replaced():  # Projections can be deleted at any time.
+            opened = open_tables(self._store, FILE, FileOffsets)
+            opened.secret = self._offsets.secret
             self._offsets.database.close()
-            self._offsets = self._open()
+            self._offsets = opened
         report, stamps = Report(), self._changed(paths)
         total, done = sum(size for size, _ in stamps.values()), 0
+
+        def report_progress(offset: int) -> None:
+            if progress is not None:
+                progress(min(done + offset, total), total)
+
         for path, stamp in stamps.items():
-            before = done
-
-            def report_progress(offset: int, before: int = before) -> None:
-                if progress is not None:
-                    progress(min(before + offset, total), total)
-
             if self.stop.is_set():
                 break
             try:
@@ -105,8 +101,8 @@ class Transcripts:
                 if not self._lookup.of(codex.session_of(path)):
                     report.refuse(error)
             except OSError as error:  # It is read as soon as it can be.
-                if (trouble := (path, error.errno)) not in self._reported:
-                    self._reported.add(trouble)
+                if self._stamps.get(path) != (trouble := (-(error.errno or 1), 0)):
+                    self._stamps[path] = trouble
                     report.refuse(errors.ImportRefused(path, 1, f"the file cannot be read: {error.strerror}"))
             done += stamp[0]
         return report
@@ -126,9 +122,13 @@ class Transcripts:
 
     def _record(self, path: Path, report: Report, report_progress: Callable[[int], None]) -> bool:
         """Record what is new in a file. Return whether it was read to the end."""
-        with self._held() as held:
-            if not held or (reading := begin(path, self._offsets, format=self._format)) is None:
-                return held
+        try:
+            held = self._lock.acquire(cancel_check=self.stop.is_set)
+        except filelock.Timeout:
+            return False
+        with held:
+            if (reading := begin(path, self._offsets, format=self._format)) is None:
+                return True
             # Turns are compared with the log only while a file is read from its beginning: later lines are new.
             redaction = self._lookup.log.redaction()
             upto = ORIGIN if reading.state.offset else self._lookup.head()
@@ -154,21 +154,6 @@ class Transcripts:
             except Overtaken:
                 return False
         return True
-
-    @contextmanager
-    def _held(self) -> Iterator[bool]:
-        """Hold the lock of this store's readers, across processes. Yields False if `stop` was set meanwhile."""
-        while not self.stop.is_set():
-            try:
-                self._lock.acquire(timeout=_SLICE_S, poll_interval=0.01)
-            except filelock.Timeout:
-                continue
-            try:
-                yield True
-            finally:
-                self._lock.release()
-            return
-        yield False
 
 
 def reading_order(path: Path, modified_ns: int) -> tuple[int, str, int]:

@@ -149,7 +149,6 @@ def lines_from(path: Path, *, offset: int, number: int) -> Iterator[Line]:
         file.seek(offset)
         while text := file.readline(LINE_BYTES_MAX + 1):
             if len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
-                rest = b""
                 while (rest := file.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
                     pass
                 if not rest:

@@ -94,8 +94,7 @@ class Recorder:
     def switch(self, reason: str, to: str | None = None, *, left: str | None = None, **how: Any) -> None:
         """Switch the agent (docs/sessions.md); to the session `to`, or in place."""
         if to is None:
-            name = left or ""
-            sessions_of(self._store).decide(name, lambda state, _: list(session.resume(name, state)))
+            sessions_of(self._store).decide(left or "", lambda state, _: list(session.resume(left or "", state)))
         enter_session(self._store, to, reason=reason, session=left, agent=self.agent, **how)
         self._report.sessions += to is not None
         self._report.switches[reason] = self._report.switches.get(reason, 0) + 1

@@ -21,8 +21,7 @@ from mnemolog.infra.runtime import fork_guard, shutdown
 POLL_GROWTH: Final = 1.25
 POLL_SPAN: Final = 50
 """How many times longer the longest pause between two queries is than that after news."""
-RETRY_S_MIN: Final = 0.1
-RETRY_S_MAX: Final = 5.0
+RETRY_S: Final = 0.5
 END_S: Final = 1.0
 """How long `close` waits for the thread to end: it may be connecting."""
 
@@ -128,7 +127,6 @@ class _Poller(threading.Thread):
 
     def run(self) -> None:
         """Poll until no log is followed. Connect again after an error of the server."""
-        delay_s = RETRY_S_MIN
         while not self.ended:
             try:
                 with closing(self._settings.connect()) as driver:
@@ -139,12 +137,10 @@ class _Poller(threading.Thread):
                         longest_s = min((log.poll_s_max for log in followed), default=0.0)
                         interval_s = 0.0 if self._poll(driver, followed) else interval_s * POLL_GROWTH
                         interval_s = min(longest_s, max(interval_s, longest_s / POLL_SPAN))
-                        delay_s = RETRY_S_MIN
                         self._wait(interval_s)
             except (psycopg.Error, errors.MnemologError) as error:
                 structured_log.debug("heads.not_seen", error=error)
-                self._wait(delay_s)
-                delay_s = min(RETRY_S_MAX, 2 * delay_s)
+                self._wait(RETRY_S)
 
     def _wait(self, timeout_s: float) -> None:
         self.woken.wait(timeout_s)
@@ -156,8 +152,7 @@ class _Poller(threading.Thread):
         for log in followed:
             with suppress(errors.MnemologError):  # It is not in the database any more.
                 numbers[log] = log.number(driver)
-        found = driver.execute(_HEADS, (sorted(set(numbers.values())),)).fetchall()
-        heads: dict[int, int] = dict(found)
+        heads: dict[int, int] = dict(driver.execute(_HEADS, (sorted(set(numbers.values())),)).fetchall())
         moved = [log for log, number in numbers.items() if heads.get(number, 0) != log.seen]
         for log in moved:
             log.seen = heads.get(numbers[log], 0)

@@ -13,7 +13,9 @@ import pytest
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.importers.transcripts import Transcripts, catch_up, reading
+from mnemolog.adapters.importers.transcripts.catch_up import LOCK_FILE
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.infra.runtime.atomic_files import lock_file
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
 from tests.support import in_thread, summary
@@ -172,18 +174,17 @@ def test_one_process_reads_at_a_time(folder, projects, memory):
     Claude(projects, A).say("Hello.")
     with (
         MemoryStore.open(folder, model=None, background=False) as store,
-        Transcripts(memory) as one,
         Transcripts(store) as two,
     ):
-        with one._held() as held:
+        held = lock_file(folder / "projections" / LOCK_FILE)
+        with held:
             waiting = in_thread(lambda: two.catch_up(files_in(projects)))
             waiting.thread.join(0.3)
-            assert held
             assert waiting.running
             assert memory.sessions() == []
         assert waiting.result().recorded == 1
         Claude(projects, A).answer("Hi.")
-        with one._held():
+        with held:
             waiting = in_thread(lambda: two.catch_up(files_in(projects)))
             two.stop.set()
             assert waiting.result(1.0).recorded == 0
