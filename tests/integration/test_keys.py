@@ -138,6 +138,19 @@ def test_a_stream_continues_after_its_keys_were_destroyed(keyring):
     assert keyring.key_to_open("s", 1, 3)[1] == key, "the request was about the series before"
 
 
+def test_what_another_process_destroys_is_noticed_whatever_was_read_since(keyring):
+    """A look at the keys of another stream takes no note of it for those in memory."""
+    other = Keyring(keyring.engine.another())
+    for stream in ("a", "b"):
+        other.key_to_seal(stream, 1, never)
+    assert keyring.key_to_open("a", 0, 1)[1] is not None
+    other.destroy(erasure(), [LeafRange("a", 0, 1, 1)])
+    other.close()
+    assert keyring.key_to_open("b", 0, 1)[1] is not None
+    keyring.refresh()
+    assert keyring.key_to_open("a", 0, 1)[1] is None
+
+
 def test_nothing_of_a_destroyed_key_stays_in_the_files(in_file, tmp_path):
     """Neither the node it was derived from nor any between, in any file."""
     root, keyring = None, in_file
