@@ -422,6 +422,7 @@ class Answering:
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
     def __exit__(self, *_):
+        self._listening.shutdown(socket.SHUT_RDWR)  # `accept` does not notice `close`.
         self._listening.close()
 
     def _serve(self):
@@ -432,12 +433,12 @@ class Answering:
                 return
             with connection:
                 data = b""
-                while b"\r\n\r\n" not in data:
-                    data += connection.recv(65_536)
+                while b"\r\n\r\n" not in data and (part := connection.recv(65_536)):
+                    data += part
                 head, _, body = data.partition(b"\r\n\r\n")
                 length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-                while len(body) < int(length or 0):
-                    body += connection.recv(65_536)
+                while len(body) < int(length or 0) and (part := connection.recv(65_536)):
+                    body += part
                 if (answer := self._answer(data.decode())) is not None:
                     status, headers, body = answer
                     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]

@@ -24,8 +24,10 @@ class Proxy:
         self.upstream, self._rng, self._listening = upstream, rng, listening
         self._listening.listen()
         self._armed: Callable[[Connection, bytes], bool] | None = None
+        self._connections: list[Connection] = []
         self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def arm(self) -> None:
         """Let one of the faults happen to what a client sends next."""
@@ -44,14 +46,20 @@ class Proxy:
         return armed
 
     def close(self) -> None:
-        """Listen no more."""
-        self._listening.close()
+        """Listen no more, and end all connections."""
+        end(self._listening)
+        self._accepting.join()
+        for connection in self._connections:
+            connection.cut()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                Connection(self, client, self.upstream())
+                try:
+                    self._connections.append(Connection(self, client, self.upstream()))
+                except OSError:  # The server is gone.
+                    end(client)
 
 
 def of_postgres(folder: Path, server: Path, rng: random.Random) -> Proxy:
@@ -61,7 +69,11 @@ def of_postgres(folder: Path, server: Path, rng: random.Random) -> Proxy:
 
     def upstream() -> socket.socket:
         connected = socket.socket(socket.AF_UNIX)
-        connected.connect(str(server))
+        try:
+            connected.connect(str(server))
+        except OSError:
+            connected.close()
+            raise
         return connected
 
     return Proxy(listening, upstream, rng)
