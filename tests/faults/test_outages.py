@@ -71,7 +71,7 @@ class Watch(Loop):
         self.reports = []
         self.watcher = stack.enter_context(Watcher(store, self.folder))
         self.passes, self._catch_up, self.watcher.catch_up = 0, self.watcher.catch_up, self._caught_up
-        running = in_thread(lambda: self.watcher.follow(self.reports.append, poll_s=0.02))
+        running = in_thread(lambda: self.watcher.follow(self.reports.append, poll_s=0.05))
         stack.callback(running.result)
         stack.callback(self.watcher.stop.set)
 

@@ -138,6 +138,26 @@ def test_a_stream_continues_after_its_keys_were_destroyed(keyring):
     assert keyring.key_to_open("s", 1, 3)[1] == key, "the request was about the series before"
 
 
+def test_keys_that_another_process_has_made_meanwhile_are_taken(keyring):
+    """A stream that two begin at once has one series of keys."""
+    other = Keyring(keyring.engine.another())
+    keys, key = other.key_to_seal("s", 1, never)
+    other.close()
+    assert (keys.series, keyring.key_to_seal("s", 1, never)[1]) == (0, key)
+    assert keyring.series("s") == 0
+
+
+def test_a_request_destroys_the_keys_of_each_series_up_to_the_one_it_names(keyring):
+    """Content that was sealed before a log was restored goes with what was sealed after it."""
+    for version in range(1, 6):
+        keyring.key_to_seal("s", version, never)
+    keyring.destroy(erasure(), [LeafRange("s", 0, 3, 3)])
+    assert keyring.key_to_seal("s", 3, always)[0].series == 1
+    keyring.destroy(erasure(2), [LeafRange("s", 1, 1, 4)])
+    assert [keyring.key_to_open("s", series, version)[1] for series, version in ((0, 1), (0, 4), (1, 3))] == [None] * 3
+    assert keyring.key_to_open("s", 0, 5)[1] is not None
+
+
 def test_what_another_process_destroys_is_noticed_whatever_was_read_since(keyring):
     """A look at the keys of another stream takes no note of it for those in memory."""
     other = Keyring(keyring.engine.another())
