@@ -139,8 +139,8 @@ class Tail(Loop):
             follower = live_events.Follower(self.followers, caller, live_events._wanted(store, {}))
             await self.followers.add(follower)
             self.begun.set()
-            async for part in follower.parts():
-                self.sent += part
+            async for make in follower.parts():
+                self.sent += make()
             self.followers.remove(follower)
 
         loop = asyncio.Runner()

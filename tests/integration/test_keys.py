@@ -184,6 +184,7 @@ def test_nothing_of_a_destroyed_key_stays_in_the_files(in_file, tmp_path):
     doomed.append(node.material)
     keyring.destroy(erasure(), [LeafRange("s", 0, 5, 5)])
     assert keyring.wipe()
+    assert (tmp_path / "keys.db-wal").stat().st_size == 0
     raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not any(material in raw for material in doomed)
     assert keyring.key_to_open("s", 0, 6)[1] in (leaves_near(Node(0, 0, root), 6)[6],)
