@@ -76,11 +76,6 @@ class Transcripts:
         stop the others. The next call tries an unreadable file again, and counts it once. Raises `errors.AWAY`: call it
         again, the files are read from the last saved offset.
         """
-        if self._offsets.database.is_replaced():  # Projections can be deleted at any time.
-            opened = open_tables(self._store, FILE, FileOffsets)
-            opened.secret = self._offsets.secret
-            self._offsets.database.close()
-            self._offsets = opened
         report, stamps = Report(), self._changed(paths)
         total, done = sum(size for size, _ in stamps.values()), 0
 
