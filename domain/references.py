@@ -1,6 +1,6 @@
 """References: fields of events and results that name another event or session, marked in their type.
 
-Whoever may not see what a field refers to gets the answer without it (`VisibleEvents.admitted`).
+A caller who may not see what a field refers to gets the answer without it (`VisibleEvents.admitted`).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ async def known_async_session(store: AsyncMemoryStore, session_id: str) -> Async
 
 
 def begin_session(store: MemoryStore, session_id: str, **defaults: Unpack[Attributes]) -> Session:
-    """Return a handle on a session, whoever started it; start it with these attributes if there is none: one append."""
+    """Return a handle on a session of any agent; start it with these attributes if there is none: one append."""
     return store._handle(*sessions_of(store).get_or_start(session_id, joins=True, **defaults))
 
 

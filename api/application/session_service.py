@@ -91,7 +91,7 @@ class Sessions:
     ) -> tuple[str, SessionStarted]:
         """Return the id and the start of a session; start it if there is none: one append.
 
-        Raises `SessionDiffers` for a session with other attributes, unless the caller `joins` it, whoever started it.
+        Raises `SessionDiffers` for a session with other attributes, unless the caller `joins` it.
         """
         if title := about.get("title"):
             about["title"] = self._visible.log.redaction().text(title)

@@ -126,7 +126,7 @@ Show = Callable[[Recall], Recall]
 
 
 def as_it_is(recall: Recall) -> Recall:
-    """Return an answer: whoever holds its ticket may see all of it."""
+    """Return an answer: the holder of its ticket may see all of it."""
     return recall
 
 
@@ -158,7 +158,7 @@ class Ticket:
 
     @property
     def ended(self) -> Outcome | None:
-        """How it ended, for the prefetcher, which shows it to nobody; None until it has."""
+        """How it ended, for the prefetcher, which shows it to no caller; None until it has."""
         ending = self._ending
         return ending.result() if ending.done() else None
 
