@@ -72,15 +72,6 @@ BeforePosition = Annotated[
     Any,
     typer.Option("--before", metavar=WHEN, parser=position_or_time, help="Only turns recorded before it."),
 ]
-ByTime = Annotated[
-    Any,
-    typer.Option(
-        "--by",
-        metavar="said|recorded",
-        parser=str,
-        help="Whether --since and --until are times of saying or of recording.",
-    ),
-]
 Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")]

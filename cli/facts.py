@@ -13,7 +13,6 @@ from mnemolog.cli.output import Columns, answer, print_list
 from mnemolog.domain.display import counted, cut, dated
 from mnemolog.projections.read_models import Fact
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="A path such as user/city.")]
 Scope = Annotated[str | None, typer.Option(metavar="PATH", help="The scope of the fact, such as acme/alice.")]
 Reason = Annotated[str, typer.Option(help="Why it was wrong.")]
 COLUMNS: Columns[Fact] = {
@@ -55,7 +54,7 @@ def facts(
 @app.command("assert", cls=StoreCommand)
 def assert_(
     store: Store,
-    key: Key,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A path such as user/city.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, null if it ended; '-' reads standard input.")],
     text: Annotated[bool, typer.Option("--text", help="The value is plain text, not JSON.")] = False,
     scope: Scope = None,

@@ -50,23 +50,22 @@ class Preview(NamedTuple):
 
 PREVIEWED_MAX: Final = 10
 """Sessions and events that a preview describes; the rest is counted."""
-Sessions = Annotated[
-    list[str] | None,
-    typer.Option("--session", metavar="SESSION", help="A session. May be repeated."),
-]
-Positions = Annotated[list[int] | None, typer.Option("--position", metavar="N", help="One event. May be repeated.")]
-Scopes = Annotated[
-    list[str] | None,
-    typer.Option("--scope", metavar="SCOPE", help="All sessions in a scope. May be repeated."),
-]
 
 
 @app.command("forget", cls=StoreCommand)
 def forget(
     store: Store,
-    session: Sessions = None,
-    position: Positions = None,
-    scope: Scopes = None,
+    session: Annotated[
+        list[str] | None,
+        typer.Option("--session", metavar="SESSION", help="A session. May be repeated."),
+    ] = None,
+    position: Annotated[
+        list[int] | None, typer.Option("--position", metavar="N", help="One event. May be repeated.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="SCOPE", help="All sessions in a scope. May be repeated."),
+    ] = None,
     keep_questions: Annotated[
         bool,
         typer.Option("--keep-questions", help="Keep receipts of questions asked above or beside; they may quote it."),

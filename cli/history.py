@@ -15,7 +15,7 @@ import typer
 from mnemolog.audit.results import Diff, LogExport, SessionDiff
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
-from mnemolog.cli.arguments import WHEN, ByTime, Full, given_time, open_store, position_or_time, session_called
+from mnemolog.cli.arguments import WHEN, Full, given_time, open_store, position_or_time, session_called
 from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
@@ -41,10 +41,6 @@ To = Annotated[
         help="The last position, or a time of recording; now by default.",
     ),
 ]
-Target = Annotated[
-    Path,
-    typer.Argument(metavar="[FILE]", allow_dash=True, dir_okay=False, help="File to write; '-' is standard output."),
-]
 STANDARD_OUTPUT: Final = Path("-")
 
 
@@ -62,7 +58,15 @@ def replay(
         datetime | None,
         typer.Option(metavar="TIME", parser=given_time, help="The events and the state up to this time; see --by."),
     ] = None,
-    by: ByTime = "recorded",
+    by: Annotated[
+        Any,
+        typer.Option(
+            "--by",
+            metavar="said|recorded",
+            parser=str,
+            help="Whether --since and --until are times of saying or of recording.",
+        ),
+    ] = "recorded",
     full: Full = False,
     as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
@@ -125,7 +129,12 @@ def diff(
 @app.command("export", cls=StoreCommand)
 def export(
     store: Store,
-    file: Target = STANDARD_OUTPUT,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[FILE]", allow_dash=True, dir_okay=False, help="File to write; '-' is standard output."
+        ),
+    ] = STANDARD_OUTPUT,
     after: From = 1,
     upto: To = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,

@@ -39,25 +39,18 @@ _REFUSED_SHOWN: Final = 20
 _PREVIEW_MARGIN: Final = "   │ "
 
 
-Keys = Annotated[
-    Path | None,
-    typer.Option("--keys", metavar="FOLDER", help="Keys of an exported log: a copy, or the store it is from."),
-]
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE...",
-        exists=True,
-        allow_dash=True,
-        help="Files, zip archives, folders, or - for the standard input.",
-    ),
-]
-
-
 @app.command("import", cls=StoreCommand)
 def import_(
     store: Store,
-    files: Files,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            exists=True,
+            allow_dash=True,
+            help="Files, zip archives, folders, or - for the standard input.",
+        ),
+    ],
     format: Annotated[  # noqa: A002
         str | None, typer.Option(help=f"The format, if it is not detected: {FORMAT_NAMES}.")
     ] = None,
@@ -70,7 +63,10 @@ def import_(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
     dry_run: DryRun = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
-    keys: Keys = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option("--keys", metavar="FOLDER", help="Keys of an exported log: a copy, or the store it is from."),
+    ] = None,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:

@@ -21,18 +21,13 @@ if TYPE_CHECKING:
 HTTP_PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 """Of the extra `mcp`, for `--http`."""
 
-Http = Annotated[
-    bool, typer.Option("--http", help="Serve HTTP to programs of this machine instead of stdin and stdout.")
-]
-Tools = Annotated[
-    str, typer.Option("--tools", metavar="core|full", help="core: the seven that a model needs. full: all.")
-]
-
 
 @app.command("mcp", cls=StoreCommand)
 def mcp(
     store: Store,
-    http: Http = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve HTTP to programs of this machine instead of stdin and stdout.")
+    ] = False,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     allow_host: AllowHost = None,
@@ -42,7 +37,9 @@ def mcp(
     ] = DEFAULT_AGENT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tool that writes to the log.")] = False,
     receipts: Receipts = False,
-    tools: Tools = "core",
+    tools: Annotated[
+        str, typer.Option("--tools", metavar="core|full", help="core: the seven that a model needs. full: all.")
+    ] = "core",
     scope: Annotated[list[str] | None, typer.Option("--scope", help="Serve only this scope; may be repeated.")] = None,
     model: ModelName = DEFAULT_MODEL,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -86,8 +86,6 @@ def _show_reports(reports: list[RebuildReport]) -> None:
 models = typer.Typer(cls=Group, help="Change the embedding model without interrupting readers.")
 app.add_typer(models, name="model")
 
-_NAMED: Final = "Name or folder of a SentenceTransformer model"
-Added = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")]
 Known = Annotated[
     str,
     typer.Argument(
@@ -144,7 +142,12 @@ def list_(store: Store, as_json: AsJson = False) -> None:
 
 
 @models.command("add", cls=StoreCommand)
-def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def add(
+    store: Store,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name or folder of a SentenceTransformer model.")],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
     """Build the vectors of another model, while the active one answers. An interrupted build is resumed.
 
     Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5

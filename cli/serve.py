@@ -21,75 +21,70 @@ Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
 Port = Annotated[int, typer.Option("--port", help="Port; 0 for any free one.")]
 AllowHost = Annotated[list[str] | None, typer.Option("--allow-host", help="Another name of this server, on any port.")]
 AllowOrigin = Annotated[list[str] | None, typer.Option("--allow-origin", help="An allowed origin of other web pages.")]
-Served = Annotated[
-    str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of the PostgreSQL database of its log.")
-]
-Log = Annotated[str | None, typer.Option("--log", help="In a database: the name of the log.")]
-Local = Annotated[Path | None, typer.Option("--local", help="With --log: the store's folder on this machine.")]
-TlsCert = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")]
-TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, in PEM.")]
-BehindProxy = Annotated[
-    bool, typer.Option("--behind-proxy", help="A reverse proxy terminates TLS: believe its headers.")
-]
-Proxies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--proxy-address", metavar="ADDRESS", help="Address or network of the proxy; by default this machine."
-    ),
-]
-TrustHeader = Annotated[
-    str,
-    typer.Option(
-        "--trust-header", metavar="NAME", help="Header in which the proxies of --proxy-address name who has logged in."
-    ),
-]
-KnownUsers = Annotated[
-    Path | None, typer.Option("--users", metavar="FILE", help="With --trust-header: what each user may do, in TOML.")
-]
-RequireToken = Annotated[bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.")]
-Write = Annotated[bool, typer.Option("--write", help="Let the console change the store. API and MCP may anyway.")]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")]
-Backups = Annotated[
-    Path | None, typer.Option("--backups", metavar="FOLDER", help="Make backups that callers ask for in here.")
-]
-BackupKeys = Annotated[
-    Path | None,
-    typer.Option("--backup-keys", metavar="FOLDER", help="Copy the keys of the content there with each backup."),
-]
-NoKeys = Annotated[
-    bool, typer.Option("--no-keys", help="Make backups without keys, which nobody can read without a copy of them.")
-]
-AuditReads = Annotated[
-    Path | None, typer.Option("--audit-reads", metavar="FILE", help="Append a line for each read: who, what, where.")
-]
-BodyMax = Annotated[int, typer.Option("--body-max", metavar="BYTES", help="Largest request body.")]
 
 
 @app.command("serve", cls=StoreCommand)
 def serve(
-    store: Served,
-    log: Log = None,
-    local: Local = None,
+    store: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of the PostgreSQL database of its log.")
+    ],
+    log: Annotated[str | None, typer.Option("--log", help="In a database: the name of the log.")] = None,
+    local: Annotated[
+        Path | None, typer.Option("--local", help="With --log: the store's folder on this machine.")
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = DEFAULT_PORT,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    behind_proxy: BehindProxy = False,
-    proxy_address: Proxies = None,
-    trust_header: TrustHeader = "",
-    users: KnownUsers = None,
-    require_token: RequireToken = False,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, in PEM.")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A reverse proxy terminates TLS: believe its headers.")
+    ] = False,
+    proxy_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proxy-address", metavar="ADDRESS", help="Address or network of the proxy; by default this machine."
+        ),
+    ] = None,
+    trust_header: Annotated[
+        str,
+        typer.Option(
+            "--trust-header",
+            metavar="NAME",
+            help="Header in which the proxies of --proxy-address name who has logged in.",
+        ),
+    ] = "",
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", metavar="FILE", help="With --trust-header: what each user may do, in TOML."),
+    ] = None,
+    require_token: Annotated[
+        bool, typer.Option("--require-token", help="Ask this machine's requests for a token, too.")
+    ] = False,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
-    write: Write = False,
-    read_only: ReadOnly = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Let the console change the store. API and MCP may anyway.")
+    ] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")
+    ] = False,
     receipts: Receipts = False,
-    audit_reads: AuditReads = None,
+    audit_reads: Annotated[
+        Path | None,
+        typer.Option("--audit-reads", metavar="FILE", help="Append a line for each read: who, what, where."),
+    ] = None,
     model: ModelName = DEFAULT_MODEL,
-    backups: Backups = None,
-    backup_keys: BackupKeys = None,
-    no_keys: NoKeys = False,
-    body_max: BodyMax = BODY_MAX,
+    backups: Annotated[
+        Path | None, typer.Option("--backups", metavar="FOLDER", help="Make backups that callers ask for in here.")
+    ] = None,
+    backup_keys: Annotated[
+        Path | None,
+        typer.Option("--backup-keys", metavar="FOLDER", help="Copy the keys of the content there with each backup."),
+    ] = None,
+    no_keys: Annotated[
+        bool, typer.Option("--no-keys", help="Make backups without keys, which nobody can read without a copy of them.")
+    ] = False,
+    body_max: Annotated[int, typer.Option("--body-max", metavar="BYTES", help="Largest request body.")] = BODY_MAX,
 ) -> None:
     """Serve the store to a team: API, console and MCP at one URL. Create it if it does not exist.
 
