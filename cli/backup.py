@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, UsageError, app
 from mnemolog.cli.arguments import DryRun, open_store
-from mnemolog.cli.output import answer
+from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
@@ -73,7 +72,7 @@ def restore(
 
 
 def _show_backup(report: BackupReport) -> None:
-    out = output.console()
+    out = console()
     size = f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
     out.line(f"backup {report.target}: log {report.log_id} up to {report.head}; {size}")
     out.line(f"head {report.head}:{report.digest}")
@@ -84,7 +83,7 @@ def _show_backup(report: BackupReport) -> None:
 
 
 def _show_restore(report: RestoreReport) -> None:
-    out = output.console()
+    out = console()
     done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
     size = f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
     out.line(f"{done}: log {report.log_id} up to {report.head}; {size}")
@@ -137,7 +136,7 @@ def copy(
 
 
 def _show_copy(report: CopyReport) -> None:
-    out = output.console()
+    out = console()
     done = f"would copy to {report.target}" if report.dry_run else f"copied to {report.target}"
     where = f", {report.database}" if report.database else ""
     out.line(f"{done}{where}: {counted(report.copied, 'event')} in {report.seconds:.1f} s")
@@ -169,7 +168,7 @@ def keys(
 
 
 def _show_keys(report: KeysReport) -> None:
-    out = output.console()
+    out = console()
     key = report.before if report.dry_run else report.wrapped_with
     out.line("the content keys are stored in the clear" if key is None else f"the content keys are wrapped with {key}")
     if report.key_file:

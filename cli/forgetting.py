@@ -11,10 +11,9 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, fail
 from mnemolog.cli.arguments import DryRun, Yes, open_store, session_called
-from mnemolog.cli.output import console, print_table
+from mnemolog.cli.output import answer, console, print_json, print_table
 from mnemolog.cli.progress import bar
 from mnemolog.cli.status import NODE_COLUMNS
 from mnemolog.domain import errors, events
@@ -103,7 +102,7 @@ def forget(
     if certificate is not None and report.certificate is not None:
         with new_file(certificate) as file:
             file.write(report.certificate.to_json(indent=2).encode() + b"\n")
-    output.answer(report, partial(_show_report, preview=preview), as_json=as_json)
+    answer(report, partial(_show_report, preview=preview), as_json=as_json)
     if rehearsal and not dry_run and report.events:
         fail("nothing was forgotten", hint="add --yes to do it")
     if (rehearsal and not dry_run) or not report.complete:
@@ -140,13 +139,13 @@ def forgotten(
     with open_store(store, create=False) as opened:
         if pending:
             requested = opened.audit.pending_erasures()
-            output.answer(requested, _show_pending, as_json=as_json)
+            answer(requested, _show_pending, as_json=as_json)
             return
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
-        output.print_json(requests)
+        print_json(requests)
     else:
-        output.answer(found, _show_forgotten, as_json=as_json)
+        answer(found, _show_forgotten, as_json=as_json)
 
 
 def _show_report(report: ForgetReport, *, preview: Preview) -> None:

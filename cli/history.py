@@ -16,7 +16,6 @@ from mnemolog.audit.results import Diff, LogExport, SessionDiff
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import WHEN, Full, given_time, open_store, position_or_time, session_called
-from mnemolog.cli.output import console
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import to_json
@@ -164,7 +163,7 @@ def _print_lines(moments: Iterator[Moment]) -> None:
 
 def _show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
     """Print each event on a line: position, time, session, what happened. Long texts are cut, unless `full`."""
-    out = console()
+    out = output.console()
     for item in moments:
         position, at, who, what = item.columns()
         what = signed(describe(item.event, characters_max=None), item.event) if full else what
@@ -173,7 +172,7 @@ def _show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
 
 def _show_held(answer: Replay) -> None:
     """Print the final state of the sessions; their turns are in the timeline."""
-    out = console()
+    out = output.console()
     heading, *sessions, digest = answer.held()
     out.line(heading, style="bold")
     for line in sessions:
@@ -183,7 +182,7 @@ def _show_held(answer: Replay) -> None:
 
 def _show_diff(answer: Diff, *, full: bool) -> None:
     """Print what changed, session by session. Long texts are cut, unless `full`."""
-    out = console()
+    out = output.console()
     before, after = answer.before.position, answer.after.position
     out.line(f"from position {before} ({dated(answer.before_at)}) to {after} ({dated(answer.after_at)})", style="bold")
     for item in answer.sessions:
@@ -256,7 +255,7 @@ def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
 
 def _show_export(answer: LogExport, file: Path) -> None:
     """Print what was exported, and the head to verify it with."""
-    out = console()
+    out = output.console()
     text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {counted(answer.bytes, 'byte')}"
     out.line(text)
     out.line(f"head {answer.head}")

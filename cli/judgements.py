@@ -12,7 +12,6 @@ from mnemolog.audit.judgements import Judgement, receipt_at
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
-from mnemolog.cli.output import console
 from mnemolog.domain import errors
 from mnemolog.domain.display import one_line
 from mnemolog.domain.events import ContextServed, RecallServed
@@ -75,7 +74,7 @@ def _ranked(served: RecallServed | ContextServed, option: str, ranks: Sequence[i
 
 def _show_judgement(judgement: Judgement) -> None:
     """Print what was recorded about an answer."""
-    out = console()
+    out = output.console()
     by = f" by {judgement.by}" if judgement.by else ""
     out.line(f"receipt @{judgement.receipt} judged{by}: {_verdict(judgement)}")
     out.line(f"   {one_line(judgement.query)}", style="dim")

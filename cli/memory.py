@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import At, DryRun, Full, Named, as_of, opened_session, standard_input
 from mnemolog.cli.output import answer, console
@@ -177,7 +176,7 @@ def show_value(value: Any) -> None:
 
 def show_values(values: Mapping[str, Any], *, full: bool) -> None:
     """Print keys with their values as JSON, one a line. Long ones are cut, unless `full`."""
-    out = output.console()
+    out = console()
     if not values:
         out.line("no values", style="dim")
     for key, value in values.items():
@@ -187,7 +186,7 @@ def show_values(values: Mapping[str, Any], *, full: bool) -> None:
 def show_task(task: Task | None, *, full: bool) -> None:
     """Print the task on one line, with its progress if that is known."""
     if task is None:
-        output.console().line("no task", style="dim")
+        console().line("no task", style="dim")
         return
     facts: list[str] = []
     percent = percent_of(task)
@@ -197,12 +196,12 @@ def show_task(task: Task | None, *, full: bool) -> None:
         facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
     since = (f"  since {dated(task.changed_at)}", "dim")
     described = (cut(task.description, full=full), "bold")
-    output.console().line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
+    console().line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
 
 
 def show_notes(notes: list[Note], *, full: bool) -> None:
     """Print notes in order. Long ones are cut, unless `full`."""
-    out = output.console()
+    out = console()
     if not notes:
         out.line("no notes", style="dim")
     for number, note in enumerate(notes, 1):

@@ -6,7 +6,6 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, ModelName, Store, StoreCommand, app, chosen_model, fail
 from mnemolog.cli.arguments import DryRun, Yes, open_store, store_with_model
 from mnemolog.cli.output import answer, console, print_list
@@ -62,9 +61,9 @@ def rebuild(
     print_build(reports, reports, as_json=as_json)
 
 
-def print_build(answer: Any, reports: list[RebuildReport], *, as_json: bool) -> None:
+def print_build(built: Any, reports: list[RebuildReport], *, as_json: bool) -> None:
     """Print how much was built of what was expected. Exits with a failure if that is less."""
-    output.answer(answer, lambda _: _show_reports(reports), as_json=as_json)
+    answer(built, lambda _: _show_reports(reports), as_json=as_json)
     if not all(report.complete for report in reports):
         raise typer.Exit(EXIT_FAILED)
 

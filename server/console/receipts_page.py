@@ -21,7 +21,6 @@ from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
-from mnemolog.server.console.parameters import text
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -127,7 +126,7 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
     """Show the receipts up to the moment: all, or those that match a question, a session or a turn that was shown."""
     query = request.query_params
     before, turn = parameters.position(query, "before"), parameters.position(query, "turn")
-    wanted = ReceiptFilter(words=text(query, "q"), session=text(query, "session"), turn=turn)
+    wanted = ReceiptFilter(words=parameters.text(query, "q"), session=parameters.text(query, "session"), turn=turn)
     upto = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
 
     def look(store: MemoryStore) -> ReceiptsPage:

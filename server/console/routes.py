@@ -39,7 +39,6 @@ from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, a
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import Assets, environment, url
-from mnemolog.server.console.sessions_page import known_scopes, search
 from mnemolog.server.http.authentication import Caller, is_program
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document
@@ -180,7 +179,7 @@ class Console:
 
         def look(store: MemoryStore) -> dict[str, Any]:
             with suppress(errors.MnemologError):
-                scopes, narrow = known_scopes(store), store.within(scope) if scope else store
+                scopes, narrow = sessions_page.known_scopes(store), store.within(scope) if scope else store
                 return {"at": at, "bar": time_bar(narrow, at), "scopes": scopes}
             return {"at": at, "bar": time_bar(store, at), "scopes": []}
 
@@ -190,7 +189,7 @@ class Console:
         """Lead to what was searched for."""
         caller, query = _admitted(request, PAGES[0]), request.query_params
         here = urlsplit(local_target(text(query, "here")))
-        to, found = await read(caller.store, lambda store: search(store, text(query, "q"), here.path))
+        to, found = await read(caller.store, lambda store: sessions_page.search(store, text(query, "q"), here.path))
         kept = dict(parse_qsl(here.query)) if to == here.path else {}
         return redirect(url(to, {**{name: query.get(name) for name in KEPT}, **kept, **found}))
 

@@ -20,7 +20,6 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_json, to_printable_json
-from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.hints import Hint, Remedy, in_python, spelled
 from mnemolog.server.http.routes import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
 
@@ -62,7 +61,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
     errors.StorageFull: 507,
     errors.LogWriteFailed: 500,
     errors.EncodingFailed: 500,
-    MnemologError: 500,
+    errors.MnemologError: 500,
 }
 """The status of each class, and of those derived from it. A 503 means that the same request may succeed later."""
 
@@ -88,22 +87,22 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 _MEMBERS: Final = frozenset(Problem.__struct_fields__)
 
 
-def status_of(error: MnemologError) -> int:
+def status_of(error: errors.MnemologError) -> int:
     """Return the status of the answer to a request that failed with this error."""
     return status_of_kind(type(error))
 
 
-def status_of_kind(kind: type[MnemologError]) -> int:
+def status_of_kind(kind: type[errors.MnemologError]) -> int:
     """Return the status of the answer to a request that failed with an error of this class."""
     return next(_STATUS[base] for base in kind.__mro__ if base in _STATUS)
 
 
-def hint_of(error: MnemologError) -> str:
+def hint_of(error: errors.MnemologError) -> str:
     """Return what to do about an error, with the requests that help."""
     return "; ".join((*getattr(error, "__notes__", ()), as_requests(error.hint)))
 
 
-def problem_of(error: MnemologError) -> dict[str, Any]:
+def problem_of(error: errors.MnemologError) -> dict[str, Any]:
     """Return an error as the members of a problem."""
     kind = type(error).__name__
     fields = {name: value for name, value in error.__dict__.items() if not name.startswith("_")}
@@ -116,7 +115,7 @@ def problem_of(error: MnemologError) -> dict[str, Any]:
     }
 
 
-def without_content_of_others(error: MnemologError) -> MnemologError:
+def without_content_of_others(error: errors.MnemologError) -> errors.MnemologError:
     """Return an error for a caller who may not read: without ids that resemble an unknown one, or recorded titles."""
     match error:
         case errors.UnknownSession():
@@ -182,16 +181,16 @@ def to_body(members: Mapping[str, Any]) -> bytes:
     return to_printable_json(members, enc_hook=str)
 
 
-def error_of(body: bytes) -> MnemologError | None:
+def error_of(body: bytes) -> errors.MnemologError | None:
     """Return the error that a problem was made of, None if the body is no problem of an error of the store."""
     try:
         members = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     kind = getattr(errors, str(members.get("title")), None)
-    if not (isinstance(kind, type) and issubclass(kind, MnemologError)):
+    if not (isinstance(kind, type) and issubclass(kind, errors.MnemologError)):
         return None
-    found: MnemologError = kind.__new__(kind)
+    found: errors.MnemologError = kind.__new__(kind)
     found.args = (members.get("detail", ""),)
     for name, value in members.items():
         if name not in _MEMBERS:

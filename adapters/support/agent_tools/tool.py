@@ -18,7 +18,6 @@ from msgspec import inspect as inspected
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.hints import Remedy, in_python, spelled
 from mnemolog.domain.position import Position
 
@@ -124,7 +123,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
     @classmethod
-    def of(cls, error: MnemologError) -> Self:
+    def of(cls, error: errors.MnemologError) -> Self:
         """Return the refusal for an error of the library."""
         hint = spelled(error.hint, _tool_for).removeprefix(_NOTHING_WRITTEN)
         return cls(what=f"{type(error).__name__}: {error}", hint=hint)
@@ -155,7 +154,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             return await self.call(memory, arguments)
         except msgspec.ValidationError as error:
             return Refusal(what=f"InvalidArguments: {self._what_is_wrong(arguments, error)}", hint=NOTHING_DONE)
-        except MnemologError as error:
+        except errors.MnemologError as error:
             return Refusal.of(error)
         except errors.ScopeWarning as warning:  # Where warnings are errors, as in the server of the command line.
             return Refusal(what=f"UnknownScope: {warning}", hint="use one of these scopes, or leave `scope` out")
