@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from mnemolog.adapters.hermes import plugin
 from mnemolog.cli.app import AsJson, Command, Group, app
 from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.output import answer, console
-
-if TYPE_CHECKING:
-    from mnemolog.adapters.hermes.plugin import Installed
 
 hermes = typer.Typer(cls=Group, help="Use mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
 app.add_typer(hermes, name="hermes")
@@ -39,14 +37,11 @@ def install(
 
     Example: mnemolog hermes install --dry-run
     """
-    from mnemolog.adapters.hermes.plugin import hermes_home
-    from mnemolog.adapters.hermes.plugin import install as write
-
-    usual = hermes_home()
-    answer(write(home or usual, force=force, dry_run=dry_run), _show, as_json=as_json)
+    usual = plugin.hermes_home()
+    answer(plugin.install(home or usual, force=force, dry_run=dry_run), _show, as_json=as_json)
 
 
-def _show(done: Installed) -> None:
+def _show(done: plugin.Installed) -> None:
     out = console()
     for name, action in done.files.items():
         told = "unchanged" if action == "unchanged" else f"would be {action}" if done.dry_run else action

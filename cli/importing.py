@@ -6,10 +6,14 @@ import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from mnemolog.adapters.importers.import_files import ImportReport, import_files
+from mnemolog.adapters.importers.preview import FilePreview, holds_turns, preview_files
+from mnemolog.audit.exports import import_log, is_log_export
+from mnemolog.audit.results import LogImport
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
 from mnemolog.cli.arguments import DryRun, open_store, store_with_model
@@ -20,11 +24,6 @@ from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visib
 from mnemolog.domain.hints import Hint
 from mnemolog.infra.runtime.atomic_files import ScratchFolder, write_pieces
 from mnemolog.store import MemoryStore
-
-if TYPE_CHECKING:
-    from mnemolog.adapters.importers.import_files import ImportReport
-    from mnemolog.adapters.importers.preview import FilePreview
-    from mnemolog.audit.results import LogImport
 
 FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, zep, mem0 or openai"
 _NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
@@ -82,14 +81,11 @@ def import_(
     """
     scratch = ScratchFolder() if Path("-") in files else None
     files = [file if scratch is None or file != Path("-") else _saved_input(scratch.path) for file in files]
-    if _is_log(files):
+    if any(is_log_export(file) for file in files if file.is_file()):
         _import_log(store, files, keys=keys, dry_run=dry_run, as_json=as_json)
         return
     if keys is not None:
         raise typer.BadParameter("--keys needs an exported log among the files")
-    from mnemolog.adapters.importers.import_files import import_files
-    from mnemolog.adapters.importers.preview import preview_files
-
     fields = field or []
     if dry_run:
         previews = preview_files(files, format=format, fields=fields, scope=scope, agent=agent)
@@ -123,19 +119,11 @@ def _saved_input(folder: Path) -> Path:
     return folder / "stdin"
 
 
-def _is_log(files: list[Path]) -> bool:
-    from mnemolog.audit.exports import is_log_export
-
-    return any(is_log_export(file) for file in files if file.is_file())
-
-
 def _import_log(folder: Path, files: list[Path], *, keys: Path | None, dry_run: bool, as_json: bool) -> None:
     if len(files) > 1:
         raise typer.BadParameter("one of these files is an exported log; import it alone")
     if dry_run:
         raise typer.BadParameter("an exported log is imported as it is: --dry-run is for conversations")
-    from mnemolog.audit.exports import import_log
-
     with bar("importing") as progress:
         answer = import_log(files[0], folder, keys=keys, progress=progress)
     output.answer(answer, _show_log, as_json=as_json)
@@ -151,8 +139,6 @@ def _store(
     model: str,
 ) -> MemoryStore:
     """Open the store. If there is none, create it once a file is known to hold a turn."""
-    from mnemolog.adapters.importers.preview import holds_turns
-
     try:
         return store_with_model(folder, model)
     except errors.StoreNotFound:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from mnemolog.adapters.extras import require
+from mnemolog.adapters.support.agent_tools import Memory, Toolset
+from mnemolog.adapters.support.agent_tools.memory import opened
 from mnemolog.cli.app import ModelName, Receipts, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.serve import AllowHost, AllowOrigin, Host, Port
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from mnemolog.adapters.support.agent_tools import Memory
 
 HTTP_PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 """Of the extra `mcp`, for `--http`."""
@@ -50,8 +49,6 @@ def mcp(
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
     from mnemolog.adapters.mcp import OpeningMemory, serve_stdio
-    from mnemolog.adapters.support.agent_tools import Toolset
-    from mnemolog.adapters.support.agent_tools.memory import opened
 
     if tools not in get_args(Toolset):
         raise InvalidInput("tools", f"{tools!r} is none of {', '.join(get_args(Toolset))}")
