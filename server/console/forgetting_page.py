@@ -354,7 +354,4 @@ def _past(found: history.Request) -> PastErasure:
 
 
 def _total(event: ForgetRequested) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for target in event.targets:
-        counts.update(target.counts)
-    return counts
+    return sum((Counter(target.counts) for target in event.targets), Counter())
