@@ -32,23 +32,16 @@ SESSIONS_MAX: Final = 100
 """Sessions of a page."""
 
 
-Kind = Literal["rewind", "restore", "checkpoint", "end", "resume"]
-
-
 class Mark(Result, frozen=True, kw_only=True):
     """Something that happened to a session."""
 
-    kind: Kind
+    kind: Literal["rewind", "restore", "checkpoint", "end", "resume"]
     position: Position
     at: datetime
     to: Position | None = None
     """Of a rewind or a restore: turns after this position are hidden since."""
     detail: str = ""
     """The name of a checkpoint, the reason of an end."""
-
-    def hides(self, position: Position) -> bool:
-        """Return whether a turn at a position is hidden by this."""
-        return self.to is not None and self.to < position < self.position
 
 
 def marks_of(store: MemoryStore, session: str, *, upto: Position) -> tuple[Mark, ...]:
@@ -63,7 +56,7 @@ def marks_of(store: MemoryStore, session: str, *, upto: Position) -> tuple[Mark,
 
 def hidden_by(marks: Sequence[Mark], position: Position) -> Mark | None:
     """Return what hid a turn first, None if nothing did."""
-    return next((mark for mark in marks if mark.hides(position)), None)
+    return next((mark for mark in marks if mark.to is not None and mark.to < position < mark.position), None)
 
 
 def _mark(recorded: RecordedEvent) -> Mark | None:
