@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -38,8 +38,8 @@ class Refused(Exception):
         self.page = ErrorPage(status=status, title=title, detail=detail, hint=hint)
 
 
-class Page(NamedTuple):
-    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it."""
+class Target(msgspec.Struct, frozen=True):
+    """What has an address: a page or an action."""
 
     path: str
     title: str
@@ -47,18 +47,17 @@ class Page(NamedTuple):
     verb: Verb
     whole: bool
     """Whether it is about the whole memory, so that who may see a part only is refused."""
+
+
+class Page(Target, frozen=True):
+    """A page: `show` returns a struct, which is sent as JSON or shown by the template, as `data` in it."""
+
     show: Callable[[Request, Caller, AsOf], Awaitable[msgspec.Struct]]
 
 
-class Action(NamedTuple):
+class Action(Target, frozen=True):
     """What a form does: `do` returns where to go next, or a struct to show once."""
 
-    path: str
-    title: str
-    template: str
-    verb: Verb
-    whole: bool
-    """As of a page."""
     do: Callable[[Request, Caller, QueryParams], Awaitable[msgspec.Struct | Response]]
     needs_write: bool
     """Whether it is refused unless the console may write."""

@@ -36,7 +36,7 @@ from mnemolog.server.console import (
     tokens_page,
 )
 from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
-from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, redirect, wants_json
+from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.rendering import Assets, environment, url
 from mnemolog.server.http.authentication import Caller, is_program
@@ -167,7 +167,7 @@ class Console:
             return done
         return await self._page_at(request, action, done, await read(caller.store, lambda store: as_of(store, "")))
 
-    async def _page_at(self, request: Request, of: Page | Action, data: Any, at: AsOf) -> Response:
+    async def _page_at(self, request: Request, of: Target, data: Any, at: AsOf) -> Response:
         """Return a page with the bar of time."""
         return self._page(request, of.template, of.title, data, **await self._surroundings(request, at))
 
@@ -318,7 +318,7 @@ def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             yield group, shown
 
 
-async def _gated(caller: Caller, target: Page | Action, made: Awaitable[Any]) -> Any:
+async def _gated(caller: Caller, target: Target, made: Awaitable[Any]) -> Any:
     """Return what a page shows to a caller: within the caller's scopes, and with a line in the audit of reads."""
     visible = visible_of(with_pools(caller.store)[0])
     with reading(visible, f"console {target.path}") as shown:
@@ -329,7 +329,7 @@ async def _gated(caller: Caller, target: Page | Action, made: Awaitable[Any]) ->
     return data
 
 
-def _admitted(request: Request, target: Page | Action) -> Caller:
+def _admitted(request: Request, target: Target) -> Caller:
     """Return the caller. Raises `Refused` if that caller may not use a page or an action."""
     caller: Caller = request.state.caller
     if (refusal := _refusal(caller, target)) is not None:
@@ -337,7 +337,7 @@ def _admitted(request: Request, target: Page | Action) -> Caller:
     return caller
 
 
-def _refusal(caller: Caller, target: Page | Action) -> Refused | None:
+def _refusal(caller: Caller, target: Target) -> Refused | None:
     """Return why a caller may not use a page or an action; None if the caller may."""
     if not caller.may(target.verb):
         what, hint = (
