@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final, get_args, get_origin
@@ -144,11 +144,6 @@ class _Described:
         problems = ", ".join(f"`{name}` ({status_of_kind(kind)})" for name, kind in kinds.items())
         self.description = "\n\n".join([*rest, *([f"Problems: {problems}."] if problems else [])])
 
-    def all_types(self) -> Iterable[Any]:
-        """Yield the types whose schemas are needed."""
-        yield from self.types
-        yield self.arguments.struct
-
     def example(self, parameter: Parameter) -> Any:
         """Return an example of an argument, `UNSET` for one that an example does without."""
         own = EXAMPLES.get(f"{self.operation.name}.{parameter.name}", msgspec.UNSET)
@@ -181,7 +176,7 @@ def _path_of(found: re.Match[str]) -> str:
 def document() -> dict[str, Any]:
     """Return the document."""
     described = [_Described(operation) for operation in (*ROUTES, TAIL)]
-    kinds: dict[Any, None] = dict.fromkeys(kind for item in described for kind in item.all_types())
+    kinds: dict[Any, None] = dict.fromkeys(kind for item in described for kind in (*item.types, item.arguments.struct))
     kinds[Problem] = None
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     schemas = dict(zip(kinds, found, strict=True))
@@ -194,6 +189,7 @@ def document() -> dict[str, Any]:
             components.pop(item.arguments.struct.__name__)
     names = {_component(schemas[kind]): _name(kind) for kind in kinds if get_origin(kind) in (ListPage, Value)}
     references = {REFERENCE.format(name=old): REFERENCE.format(name=new) for old, new in names.items()}
+    problem = {"description": "A problem (RFC 9457).", "content": {PROBLEM_JSON: {"schema": schemas[Problem]}}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -207,7 +203,7 @@ def document() -> dict[str, Any]:
         "components": {
             "schemas": {names.get(name, name): _plain(schema, references) for name, schema in components.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "responses": {"Problem": _problem(schemas[Problem])},
+            "responses": {"Problem": problem},
         },
     }
 
@@ -316,10 +312,6 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
         if operation.http == "POST":
             return answers
     return {"200" if item.types else "204": answer} | answers
-
-
-def _problem(schema: Any) -> dict[str, Any]:
-    return {"description": "A problem (RFC 9457).", "content": {PROBLEM_JSON: {"schema": schema}}}
 
 
 def _component(schema: Mapping[str, Any]) -> str:
