@@ -93,7 +93,7 @@ def make_app(
         else middleware,
         exception_handlers={
             MnemologError: _problem,
-            RequestRefused: _refusal,
+            RequestRefused: _problem,
             HTTPException: _http_problem,
             ClientDisconnect: _gone,
             Exception: _failed,
@@ -112,10 +112,6 @@ async def _problem(request: Request, error: Any) -> Response:
     if caller is not None and not caller.may("read"):
         error = without_content_of_others(error)
     return problem_response(problem_of(error))
-
-
-async def _refusal(_: Request, error: Any) -> Response:
-    return problem_response(error.members)
 
 
 async def _http_problem(_: Request, error: Any) -> Response:

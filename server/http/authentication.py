@@ -319,10 +319,7 @@ class Authentication:
             caller = msgspec.structs.replace(caller, keeps_access=partial(self._keeps_access, scope, headers, caller))
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
-        except RequestRefused as error:
-            await send_problem(send, error.members)
-            return
-        except MnemologError as error:
+        except (MnemologError, RequestRefused) as error:
             await send_problem(send, problem_of(error))
             return
         scope.setdefault("state", {}).update(caller=caller, vary=self._vary)

@@ -102,8 +102,10 @@ def hint_of(error: errors.MnemologError) -> str:
     return "; ".join((*getattr(error, "__notes__", ()), as_requests(error.hint)))
 
 
-def problem_of(error: errors.MnemologError) -> dict[str, Any]:
+def problem_of(error: errors.MnemologError | RequestRefused) -> dict[str, Any]:
     """Return an error as the members of a problem."""
+    if isinstance(error, RequestRefused):
+        return error.members
     kind = type(error).__name__
     fields = {name: value for name, value in error.__dict__.items() if not name.startswith("_")}
     return fields | {
