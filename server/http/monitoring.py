@@ -65,7 +65,7 @@ class Metrics:
         }
         self._mutex = fork_guard.lock()
         self._watched: list[Gauges] = []
-        self._registry.register(_Gauges(self._watched))
+        self._registry.register(self)
 
     def gauge(self, name: str, means: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read when metrics are collected."""
@@ -94,24 +94,8 @@ class Metrics:
         with self._mutex:
             self._watched[:] = [item for item in self._watched if item is not gauges]
 
-    def _instrument(self, name: str, item: Instrument) -> Callable[[float, Facts], None]:
-        labels = _LABELS.get(name, ())
-        if item.kind == "counter":
-            counter = Counter(_named(name, item), item.means, labels, registry=self._registry)
-            return lambda value, facts: _of(counter, labels, facts).inc(value)
-        buckets = SECONDS if item.unit == "s" else GROUP_SIZE_BUCKETS
-        histogram = Histogram(_named(name, item), item.means, labels, buckets=buckets, registry=self._registry)
-        return lambda value, facts: _of(histogram, labels, facts).observe(value)
-
-
-class _Gauges:
-    """Collects the gauges of stores."""
-
-    def __init__(self, watched: list[Gauges]) -> None:
-        self._watched = watched
-
     def collect(self) -> Iterator[Any]:
-        """Yield each gauge with its values."""
+        """Yield each gauge of the stores with its values, for the registry."""
         for name, item in INSTRUMENTS.items():
             if item.kind != "gauge":
                 continue
@@ -121,6 +105,15 @@ class _Gauges:
             for value, facts in values:
                 family.add_metric([facts.get(label, "") for label in labels], value)
             yield family
+
+    def _instrument(self, name: str, item: Instrument) -> Callable[[float, Facts], None]:
+        labels = _LABELS.get(name, ())
+        if item.kind == "counter":
+            counter = Counter(_named(name, item), item.means, labels, registry=self._registry)
+            return lambda value, facts: _of(counter, labels, facts).inc(value)
+        buckets = SECONDS if item.unit == "s" else GROUP_SIZE_BUCKETS
+        histogram = Histogram(_named(name, item), item.means, labels, buckets=buckets, registry=self._registry)
+        return lambda value, facts: _of(histogram, labels, facts).observe(value)
 
 
 def _of(metric: Any, labels: tuple[str, ...], facts: Facts) -> Any:
