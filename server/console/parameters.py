@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Final, TypeVar
-from urllib.parse import parse_qsl
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_whole, quoted
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.server.http.serialization import fields_of
 
 FORM_FIELDS_MAX: Final = 1_000
 POSITIONS_MAX: Final = 10_000
@@ -25,11 +25,7 @@ _RANGE: Final = re.compile(r"([0-9]{1,15})(?:\s*-\s*([0-9]{1,15}))?")
 
 def form_of(body: bytes) -> QueryParams:
     """Return the fields of a form. Raises `InvalidInput` for one with files, or with too many fields."""
-    try:
-        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS_MAX)
-    except ValueError as error:
-        raise InvalidInput("form", f"is not UTF-8, percent-encoded, of up to {FORM_FIELDS_MAX:,} fields") from error
-    return QueryParams(fields)
+    return QueryParams(fields_of("form", body, most=FORM_FIELDS_MAX, unit="fields"))
 
 
 def text(fields: QueryParams, name: str, default: str = "") -> str:

@@ -222,7 +222,7 @@ class Arguments:
 
     def read(self, path: Sequence[str], query_string: bytes, body: bytes | bytearray) -> dict[str, Any]:
         """Return the arguments by name, those that were given. Raises `InvalidInput`."""
-        query = _query(query_string)
+        query = fields_of("query", query_string, most=QUERY_MAX, unit="arguments")
         try:
             found = self._decoder.decode(body or b"{}") if self.in_body else self._from_query(query)
         except msgspec.ValidationError as error:
@@ -254,13 +254,12 @@ class Arguments:
         return msgspec.convert(given, self.struct, strict=False)
 
 
-def _query(text: bytes) -> Sequence[tuple[str, str]]:
-    if not text:
-        return ()
+def fields_of(name: str, text: bytes, *, most: int, unit: str) -> list[tuple[str, str]]:
+    """Return the fields of a query or a form. Raises `InvalidInput` for one with files, or of too many fields."""
     try:
-        return parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=QUERY_MAX)
+        return parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=most)
     except ValueError as error:
-        raise InvalidInput("query", f"is not UTF-8, percent-encoded, of up to {QUERY_MAX:,} arguments") from error
+        raise InvalidInput(name, f"is not UTF-8, percent-encoded, of up to {most:,} {unit}") from error
 
 
 def _of_query(name: str, values: list[str], kind: Any) -> Any:
