@@ -162,9 +162,12 @@ def _first_step(field: str) -> str:
 
 def _value(row: dict[str, Any], field: str) -> Any:
     """Return the value of a field, which may be a path, None if there is none."""
-    value: Any = row.get(field)
-    if value is None and "." in field:
-        value = row
-        for step in field.split("."):
-            value = value.get(step) if isinstance(value, dict) else None
+    value = row.get(field)
+    return value_at(row, field.split(".")) if value is None and "." in field else value
+
+
+def value_at(value: Any, path: Iterable[str]) -> Any:
+    """Return the value at a path through objects, None if there is none."""
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
     return value

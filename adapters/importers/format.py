@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mnemolog.adapters.importers.entry import MakeReader
-from mnemolog.adapters.importers.fields import OF, Names
+from mnemolog.adapters.importers.fields import OF, Names, value_at
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.role import Role
 
@@ -65,13 +65,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_in(self, value: Any) -> list[Any] | None:
         """Return the messages of a conversation, None for any other value."""
-        for path in self.lists:
-            found = value
-            for step in path.split("."):
-                found = found.get(step) if isinstance(found, dict) else None
-            if isinstance(found, list):
-                return found
-        return None
+        found = (value_at(value, path.split(".")) for path in self.lists)
+        return next((messages for messages in found if isinstance(messages, list)), None)
 
     def conversations_in(self, value: Any, session: str) -> Iterator[Conversation]:
         """Yield the conversations in a JSON value. Raises `InvalidInput` for a value that cannot have any."""

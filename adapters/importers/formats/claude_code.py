@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, is_recalling, name_of, typed_content, why_left_out
+from mnemolog.adapters.importers.fields import value_at
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import ImportedTurn, SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
@@ -72,10 +73,10 @@ class ClaudeCodeReader:
             turns=turns,
             move=Compacted(uuid) if compacted and uuid else None,
             name=uuid,
-            follows=_name_in(row, "parentUuid") or _name_in(row, "logicalParentUuid"),
+            follows=_name_at(row, "parentUuid") or _name_at(row, "logicalParentUuid"),
             asks=row.get("type") == "user" and any(turn.role == "user" for turn in turns),
             works_for=own if session != own else None,
-            copied_from=_origin(row),
+            copied_from=_name_at(row, "forkedFrom", "sessionId"),
             recounted=uuid is None,
             folder=str(row.get("cwd") or ""),
         )
@@ -123,15 +124,9 @@ def _side_session(session: str, row: dict[str, Any]) -> str:
     return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
 
 
-def _name_in(row: dict[str, Any], field: str) -> str | None:
-    value = row.get(field)
+def _name_at(row: dict[str, Any], *path: str) -> str | None:
+    value = value_at(row, path)
     return value if isinstance(value, str) and value else None
-
-
-def _origin(row: dict[str, Any]) -> str | None:
-    """Return the session that the line was copied from, None if it was not."""
-    origin = row.get("forkedFrom")
-    return _name_in(origin, "sessionId") if isinstance(origin, dict) else None
 
 
 def _message(row: dict[str, Any]) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from mnemolog.adapters.importers.entry import (
     typed_content,
     why_left_out,
 )
+from mnemolog.adapters.importers.fields import value_at
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.limits import checked_whole
@@ -106,15 +107,15 @@ class CodexReader:
         return None
 
     def _begin(self, payload: dict[str, Any]) -> None:
-        git = payload.get("git")
         meta = {
             "cwd": payload.get("cwd"),
-            "gitBranch": git.get("branch") if isinstance(git, dict) else None,
+            "gitBranch": value_at(payload, ("git", "branch")),
             "version": payload.get("cli_version"),
         }
         self.state["meta"] = {name: value for name, value in meta.items() if isinstance(value, str) and value}
         self.state["session"] = text_or_none("id", payload.get("id")) or self.state["session"]
-        for name, value in (("forked_from", payload.get("forked_from_id")), ("works_for", _spawned_by(payload))):
+        spawned_by = value_at(payload, ("source", "subagent", "thread_spawn", "parent_thread_id"))
+        for name, value in (("forked_from", payload.get("forked_from_id")), ("works_for", spawned_by)):
             if isinstance(value, str) and value:
                 self.state[name] = value
 
@@ -169,14 +170,6 @@ class CodexReader:
             folder=self.state.get("meta", {}).get("cwd", ""),
             **fields,
         )
-
-
-def _spawned_by(payload: dict[str, Any]) -> object:
-    """Return the session that started this one as a subagent."""
-    found: Any = payload.get("source")
-    for step in ("subagent", "thread_spawn"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found.get("parent_thread_id") if isinstance(found, dict) else None
 
 
 def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]:
