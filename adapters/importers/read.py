@@ -15,7 +15,7 @@ from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.formats import chatgpt, claude_ai, claude_code, codex, csv_table, flat
 from mnemolog.adapters.importers.message_reader import MessageReader, shown_fields
 from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, decode, samples, values
-from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker
+from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker, stem_of
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import Progress
 
@@ -225,10 +225,10 @@ def open_file(
 
 def messages_in(source: Source, form: Format, left_out: Counter[str]) -> Iterator[Message]:
     """Yield the messages in the JSON values of a file, and count what is left out. Other values are refused."""
-    number_of_message = 0
+    stem, number_of_message = stem_of(source.path), 0
     for value in values(source):
         by_line = value.on_line and not value.alone
-        name = source.stem if value.alone else f"{source.stem}-{value.number}"
+        name = stem if value.alone else f"{stem}-{value.number}"
         try:
             for conversation in form.conversations_in(value.content, name):
                 left_out.update(conversation.left_out)

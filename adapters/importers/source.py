@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.importers.turn import stem_of
 from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import UTF8_BOM, Progress, TextSource
@@ -42,11 +41,6 @@ class Source(TextSource):
         super().__init__(path, progress=progress)
         self._on_refused = on_refused
         self._document: memoryview | None = None
-
-    @property
-    def stem(self) -> str:
-        """The name of the file without its endings `.gz`, `.jsonl`, `.json`."""
-        return stem_of(self.path)
 
     @property
     def is_blank(self) -> bool:

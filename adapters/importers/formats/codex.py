@@ -101,7 +101,7 @@ class CodexReader:
             case "response_item":
                 return self._said(line, row, payload)
             case "compacted":
-                return self._moved(Compacted(self._key_of("compacted")))
+                return self._entry(move=Compacted(self._key_of("compacted")))
             case "event_msg" if payload.get("type") == "thread_rolled_back":
                 return self._rolled_back(payload.get("num_turns"))
         return None
@@ -153,10 +153,7 @@ class CodexReader:
         asked = self.state["asked"]
         undone = asked[-count:]
         del asked[-count:]
-        return self._moved(Undone(self._key_of(f"undone {count}"), undone[0])) if undone else None
-
-    def _moved(self, move: Compacted | Undone) -> Entry:
-        return self._entry(move=move)
+        return self._entry(move=Undone(self._key_of(f"undone {count}"), undone[0])) if undone else None
 
     def _key_of(self, what: str) -> str:
         return self._maker.keys.key(self.state["session"], what)
