@@ -32,32 +32,37 @@ from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id
 
 
-class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
+class TurnInFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn has as it is said and as it is imported."""
+
+    session: str
+    """The source's own name of the session."""
+    scope: str = ""
+    """Empty if the source names none."""
+    agent: str | None = None
+    speaker: str | None = None
+    text: str
+    is_final: bool = False
+    """Whether the turn with this key never changes in the file, as in a transcript that a program only appends to."""
+    tool_calls: list[Any] = []
+    metadata: dict[str, Any] = {}
+
+
+class ImportedTurn(TurnInFile, frozen=True, kw_only=True):
     """A turn that was read from a file. Reading the same file again gives the same turn."""
 
     path: Path
     line: int
     """Line number from 1; in a JSON document the number of the message, as in `where`."""
-    session: str
-    """The source's own name of the session."""
     session_title: str
     """A label for people."""
-    scope: str
-    """Empty if the source names none."""
-    agent: str | None
     role: Role
-    speaker: str | None
-    text: str
     key: str
     """Unique within the session, and the same in every run."""
     by_place: bool = False
     """Whether the key is made from role, time and number, because the file has no id for the turn."""
-    is_final: bool = False
-    """Whether the turn with this key never changes in the file, as in a transcript that a program only appends to."""
     said_at: int | None
     """Microseconds since the Unix epoch, UTC."""
-    tool_calls: list[Any]
-    metadata: dict[str, Any]
     where: str
     """`line 12`, or `message 12` in a JSON document."""
 
@@ -84,24 +89,15 @@ _scope = lru_cache(_CACHED)(parse_scope)
 _label = lru_cache(_CACHED)(checked_label)
 
 
-class SaidTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says of a turn, not checked yet."""
+class SaidTurn(TurnInFile, frozen=True, kw_only=True):
+    """What a file says of a turn, not checked yet. The text may be empty if tools are called."""
 
-    session: str
     role: object
     """A word of any provider."""
-    text: str
-    """May be empty if tools are called."""
     session_title: str | None = None
-    scope: str = ""
-    agent: str | None = None
-    speaker: str | None = None
     key: str | None = None
-    is_final: bool = False
     time: object = None
     """In any form that is not ambiguous."""
-    tool_calls: list[Any] = []
-    metadata: dict[str, Any] = {}
 
 
 def redacted(turn: ImportedTurn, redaction: Redaction) -> ImportedTurn:
