@@ -225,7 +225,8 @@ def open_file(
 
 def messages_in(source: Source, form: Format, left_out: Counter[str]) -> Iterator[Message]:
     """Yield the messages in the JSON values of a file, and count what is left out. Other values are refused."""
-    stem, number_of_message = stem_of(source.path), 0
+    stem = stem_of(source.path)
+    number_of_message = 0
     for value in values(source):
         by_line = value.on_line and not value.alone
         name = stem if value.alone else f"{stem}-{value.number}"

@@ -12,7 +12,7 @@ from mnemolog.application.session_service import checked_turn, retry_on_conflict
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
-from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
@@ -38,7 +38,7 @@ def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn])
 
     def record_missing() -> list[Turn]:
         version = visible_of(session).version(session.id)
-        added = missing(list(_seen(session)), wanted)
+        added = missing(list(turns_after(session, ORIGIN)), wanted)
         recorded = sessions_of(session).record_behind(session.id, added, expected=version) if added else []
         return [item.turn() for item in recorded if not item.deduplicated]
 
@@ -75,8 +75,8 @@ def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:
     return added
 
 
-def _seen(session: Session) -> Iterator[Turn]:
-    after = ORIGIN
+def turns_after(session: Session, after: Position) -> Iterator[Turn]:
+    """Yield the turns that a session sees after a position, a page at a time."""
     while page := session.turns(after=after, limit=PAGE):
         yield from page
         after = page[-1].position

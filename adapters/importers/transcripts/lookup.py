@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor
 from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.adapters.support.reconcile import turns_after
 from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
@@ -16,8 +16,6 @@ from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import agent_stream
 from mnemolog.store import MemoryStore
-
-_PAGE: Final = 200
 
 
 class StoreLookup:
@@ -99,12 +97,7 @@ class StoreLookup:
 
     def user_spoke_after(self, session: str, position: Position) -> bool:
         """Whether the session sees a turn of a user after a position."""
-        handle = known_session(self.store, session)
-        while page := handle.turns(after=position, limit=_PAGE):
-            if any(turn.role is Role.USER for turn in page):
-                return True
-            position = page[-1].position
-        return False
+        return any(turn.role is Role.USER for turn in turns_after(known_session(self.store, session), position))
 
     def is_end(self, session: str, position: Position) -> bool:
         """Whether a session sees nothing after a position."""
