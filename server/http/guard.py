@@ -165,14 +165,6 @@ class _GuardedRequest:
         self.scope.setdefault("state", {})[RUNNING] = self
         guard.running += 1
         try:
-            await self._pass_on()
-        finally:
-            guard.running -= 1
-            self._report()
-
-    async def _pass_on(self) -> None:
-        guard = self._guard
-        try:
             if (probe := guard.probes.get(self.scope["path"])) is not None:
                 await probe(self.scope, self.receive, self.send)
             elif (refused := guard.refusal(self.scope)) is not None:
@@ -192,6 +184,9 @@ class _GuardedRequest:
         except Exception:  # The application has logged it, without what it says of the content.
             if not self._complete:
                 raise AnswerCut from None
+        finally:
+            guard.running -= 1
+            self._report()
 
     def hang_up(self) -> None:
         """Take note that the client has hung up."""
