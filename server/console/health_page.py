@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -28,7 +28,12 @@ from mnemolog.server.http.authentication import Caller
 
 QUARANTINED_MAX: Final = 100
 """Items of the quarantine that are listed."""
-_BEHIND_MEANS: Final = "The log has newer events: it reads them with the next question."
+_MEANS: Final[Mapping[Any, str]] = {
+    **MEANS,
+    Drift.BEHIND: "The log has newer events: it reads them with the next question.",
+    PRESENT: "It exists.",
+}
+"""What each state means, in words."""
 
 
 class Part(Result, frozen=True, kw_only=True):
@@ -101,14 +106,7 @@ def parts_of(status: Status) -> Iterator[Part]:
 def _part(name: str, found: Any, *, position: Position | None, behind: int, size: int | None = None) -> Part:
     nothing_to_do = found.action.startswith("Nothing to do")
     is_made_later = found.state == Drift.MISSING and nothing_to_do
-    if is_made_later:
-        means = "It is built when it is needed."
-    elif found.state == Drift.BEHIND:
-        means = _BEHIND_MEANS
-    elif found.state == PRESENT:
-        means = "It exists."
-    else:
-        means = MEANS.get(found.state, "")
+    means = "It is built when it is needed." if is_made_later else _MEANS.get(found.state, "")
     return Part(
         name=name,
         state=found.state,
