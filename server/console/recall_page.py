@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
@@ -126,10 +125,7 @@ async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
     if then:
         other = await read(store, lambda blocking: as_of(blocking, then, field=THEN))
     here, *there = await asyncio.gather(*(ask(as_of=moment.when) for moment in (at, other) if moment))
-    found = await read(store, lambda blocking: _page(blocking, question, here, there[0] if there else None))
-    if found.compared is None or other is None or other.time is None:
-        return found
-    return replace(found, compared=replace(found.compared, there_at=other.time))
+    return await read(store, lambda blocking: _page(blocking, question, other, here, *there))
 
 
 def _options(query: QueryParams) -> dict[str, Any]:
@@ -150,7 +146,10 @@ def _options(query: QueryParams) -> dict[str, Any]:
     }
 
 
-def _page(store: MemoryStore, question: str, here: Recall, there: Recall | None) -> RecallPage:
+def _page(
+    store: MemoryStore, question: str, other: AsOf | None, here: Recall, there: Recall | None = None
+) -> RecallPage:
+    """Return the page of an answer, beside that of the `other` moment if there is one."""
     language = events_of(store).fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
     return RecallPage(
         head=here.head,
@@ -158,7 +157,9 @@ def _page(store: MemoryStore, question: str, here: Recall, there: Recall | None)
         hits=tuple(_shown(here, frozenset(terms_of(question, language)), language)),
         searched=_searched(here),
         legs=tuple(_legs(here)),
-        compared=None if there is None else _compared(here, there, at=recorded_at(store, there.head)),
+        compared=None
+        if there is None or other is None
+        else _compared(here, there, at=other.time or recorded_at(store, there.head)),
     )
 
 
