@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import read
@@ -16,7 +15,7 @@ from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch
-from mnemolog.server.console.moment import AsOf, as_of, recorded_at
+from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import Refused, limited, page
 from mnemolog.server.console.parameters import text, whole
 from mnemolog.server.console.rendering import in_words
@@ -68,18 +67,17 @@ async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
         usual = str(max(later.position - USUAL_EVENTS, 0))
         return as_of(store, start or usual, field="From", begins=True), later
 
-    def look(store: MemoryStore) -> DiffPage:
-        found = compare(store, first.position, last.position, number=number)
-        asked = {"before_at": first.time or first.recorded_at, "after_at": last.time or last.recorded_at}
-        return msgspec.structs.replace(found, **asked, swapped=first is not moments[0])
-
     moments = await read(caller.store, ends)
     first, last = sorted(moments, key=lambda moment: moment.position)
-    return await read(limited(caller, request), look)
+    is_swapped = first is not moments[0]
+    return await read(
+        limited(caller, request), lambda store: compare(store, first, last, number=number, swapped=is_swapped)
+    )
 
 
-def compare(store: MemoryStore, before: Position, after: Position, *, number: int = 1) -> DiffPage:
+def compare(store: MemoryStore, first: AsOf, last: AsOf, *, number: int, swapped: bool) -> DiffPage:
     """Return a page of what changed between two moments, within the scopes of the store. Raises `Refused`."""
+    before, after = first.position, last.position
     if after - before > FAR_EVENTS:
         what = f"{after - before:,} events lie between them; a page compares up to {FAR_EVENTS:,}."
         raise Refused(400, "These moments are too far apart", what, "Choose closer ones, or use `mnemolog diff`.")
@@ -88,9 +86,10 @@ def compare(store: MemoryStore, before: Position, after: Position, *, number: in
     number = min(number, pages)
     return DiffPage(
         before=before,
-        before_at=recorded_at(store, before),
+        before_at=first.time or first.recorded_at,
         after=after,
-        after_at=recorded_at(store, after),
+        after_at=last.time or last.recorded_at,
+        swapped=swapped,
         says=tuple(_summary(found)),
         kinds=in_words(found.topics),
         sessions=found.sessions[(number - 1) * PER_PAGE : number * PER_PAGE],
