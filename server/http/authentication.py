@@ -120,7 +120,6 @@ class Users:
         """`proxies` are the addresses or networks that may send the header. Raises `InvalidInput`, as `read` does."""
         self.header, self._file = header.lower(), file
         self._proxies = [ip_network(proxy) for proxy in proxies]
-        self._users: Mapping[str, TokenCreated] = {}
         self.read()
 
     def read(self) -> None:

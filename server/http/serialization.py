@@ -206,7 +206,6 @@ class Arguments:
     """Reads the arguments of an operation from a request."""
 
     def __init__(self, operation: HttpOperation) -> None:
-        self.operation = operation
         self.parameters = parameters(operation)
         self.in_body = operation.http in ("POST", "PUT", "PATCH")
         self._in_path = {item.name: item.type for item in self.parameters if item.in_path}

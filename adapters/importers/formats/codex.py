@@ -183,7 +183,9 @@ def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]
         call |= {name: item[name] for name in _CALLS[kind] if item.get(name) is not None}
         return "assistant", "", [{"id": item.get("call_id"), **call}], {}
     if kind in _RESULTS:
-        return "tool", _output(item.get("output")), [], {"tool_call_id": item.get("call_id")}
+        output = item.get("output")  # A text, blocks, or an object with either.
+        text = content_text(output.get("content") if isinstance(output, dict) else output)
+        return "tool", text, [], {"tool_call_id": item.get("call_id")}
     return "", "", [], {}
 
 
@@ -200,13 +202,6 @@ def _typed_text(text: str) -> str:
         return shell[1].strip()
     _, request, typed = text.partition(_REQUEST)
     return typed.strip() if request and _IN_EDITOR.match(text) else text
-
-
-def _output(output: object) -> str:
-    """Return the output of a tool as text: from a text, blocks, or an object with either."""
-    if isinstance(output, dict):
-        output = output.get("content")
-    return content_text(output)
 
 
 FORMAT: Final = Format(
