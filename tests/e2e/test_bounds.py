@@ -490,6 +490,7 @@ NO_BOUND = {
         projections/history/replay.py BATCH_MAX
         projections/history/timeline.py BATCH_MAX
         projections/sql/embeddings.py LOOKUP_MAX DELETED_TOGETHER_MAX FREE_PAGES_MAX
+        projections/sql/fact_queries.py TOGETHER_MAX
         projections/sql/projection.py BATCH_MAX
         projections/sql/span_queries.py SPANS_INLINE_MAX
         projections/vectors/generation.py EVENTS_TOGETHER_MAX
@@ -552,7 +553,6 @@ NO_BOUND = {
         domain/working_memory.py EXPIRED_DELETED_MAX
         infra/keys/key_tree.py LEAF_MAX
         infra/keys/keyring.py SERIES_MAX
-        infra/log/postgres/heads.py RETRY_S_MIN RETRY_S_MAX
         infra/opened_files.py LOOKS_MAX
         infra/runtime/paths.py ROOM_MIN_BYTES
         infra/sqlite.py WAL_SIZE_LIMIT_BYTES
