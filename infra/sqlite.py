@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -179,15 +179,30 @@ def temporary_engine() -> sa.Engine:
     )
 
 
-def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
-    """Return the statements of what `create` makes, by name, to compare others with."""
-    engine = temporary_engine()
+@contextmanager
+def only_connection(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Yield the one connection that an engine is needed for, and dispose of both at the end."""
     try:
         with engine.connect() as connection:
-            create(connection)
-            found = connection.exec_driver_sql(_SELECT_SCHEMA).all()
+            yield connection
     finally:
         engine.dispose()
+
+
+@contextmanager
+def transaction_on(path: Path, *, create: bool = False) -> Iterator[sa.Connection]:
+    """Yield a connection to a database in a transaction. It is committed, durably, unless an error is raised."""
+    with only_connection(create_engine(path, synchronous="FULL", create=create)) as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield connection
+        connection.exec_driver_sql("COMMIT")
+
+
+def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
+    """Return the statements of what `create` makes, by name, to compare others with."""
+    with only_connection(temporary_engine()) as connection:
+        create(connection)
+        found = connection.exec_driver_sql(_SELECT_SCHEMA).all()
     return {name: compared(sql) for _, name, sql in found if sql}
 
 
@@ -361,11 +376,8 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
         with mapped_errors(source):
             may_write = is_writable(source.parent) and has_room(source.parent)
             engine = create_engine(source, synchronous="NORMAL", read_only=not may_write)
-            try:
-                with engine.connect() as connection:
-                    _copy(connection.connection.driver_connection, target, moved)
-            finally:
-                engine.dispose()
+            with only_connection(engine) as connection:
+                _copy(connection.connection.driver_connection, target, moved)
         clear_read_only_flag(target)
     except errors.StorageFull as error:  # Only the copy is written.
         raise errors.StorageFull(target) from error
@@ -383,8 +395,7 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
         left.append(remaining)
         moved((before - remaining) * page_bytes)
 
-    copy = driver.connect(target)
-    try:
+    with closing(driver.connect(target)) as copy:
         copy.execute("PRAGMA journal_mode=OFF").fetchone()  # An interrupted copy is deleted as a whole.
         copy.execute("PRAGMA synchronous=OFF").fetchone()  # Synced when it is whole.
         source.execute("BEGIN")
@@ -393,8 +404,6 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
             source.backup(copy, pages=PAGES_PER_STEP, progress=step)
         finally:
             source.execute("ROLLBACK")
-    finally:
-        copy.close()
 
 
 def _make_new(path: Path) -> None:

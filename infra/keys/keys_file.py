@@ -99,18 +99,12 @@ def create(folder: Path, *, created_at: int) -> str:
     path = folder / KEYS_FILE
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
-    engine = sqlite.create_engine(path, synchronous="FULL")
-    try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            METADATA.create_all(connection)
-            if connection.execute(sa.select(META.c.log_id)).scalar_one_or_none() is None:
-                row = {"id": 1, "log_id": secrets.token_hex(16), "format": CLEAR_FORMAT, "created_at": created_at}
-                connection.execute(META.insert(), row | {"secret": secrets.token_bytes(SECRET_BYTES)})
-            connection.exec_driver_sql("COMMIT")
-            found = identity(connection.connection.driver_connection)
-    finally:
-        engine.dispose()
+    with sqlite.transaction_on(path) as connection:
+        METADATA.create_all(connection)
+        if connection.execute(sa.select(META.c.log_id)).scalar_one_or_none() is None:
+            row = {"id": 1, "log_id": secrets.token_hex(16), "format": CLEAR_FORMAT, "created_at": created_at}
+            connection.execute(META.insert(), row | {"secret": secrets.token_bytes(SECRET_BYTES)})
+        found = identity(connection.connection.driver_connection)
     return found.log_id
 
 
@@ -123,22 +117,16 @@ def nodes_statement(*, wrapped: bool) -> str:
 def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wrapped: bool) -> None:
     """Write keys from another database into a new file, durably. Raises the driver's errors."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
-    engine = sqlite.create_engine(path, synchronous="FULL")
-    try:
-        with engine.connect() as connection:
-            driver: Any = connection.connection.driver_connection
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            METADATA.create_all(connection)
-            if wrapped:
-                driver.execute("DROP TABLE nodes")
-                driver.execute(nodes_statement(wrapped=True))
-            for table, pages in tables.items():
-                insert = f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
-                for rows in pages:
-                    driver.executemany(insert, rows)
-            connection.exec_driver_sql("COMMIT")
-    finally:
-        engine.dispose()
+    with sqlite.transaction_on(path) as connection:
+        driver: Any = connection.connection.driver_connection
+        METADATA.create_all(connection)
+        if wrapped:
+            driver.execute("DROP TABLE nodes")
+            driver.execute(nodes_statement(wrapped=True))
+        for table, pages in tables.items():
+            insert = f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
+            for rows in pages:
+                driver.executemany(insert, rows)
     sync(path.absolute().parent)
 
 

@@ -136,15 +136,9 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
         # The keys first, durably: a log without its keys could never be read.
         made = LogIdentity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
         _sync_names(folder)
-    engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
-    try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not sa.inspect(connection).has_table("log"):  # Another process may have created it meanwhile.
-                create_schema(connection, **made._asdict())
-            connection.exec_driver_sql("COMMIT")
-    finally:
-        engine.dispose()
+    with sqlite.transaction_on(folder / LOG_FILE, create=True) as connection:
+        if not sa.inspect(connection).has_table("log"):  # Another process may have created it meanwhile.
+            create_schema(connection, **made._asdict())
     _sync_names(folder)
     found = _find(folder)
     if found is None:
@@ -154,17 +148,11 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
 
 def write_copy(path: Path, identity: LogIdentity, pages: Iterable[Sequence[StagedRow]]) -> None:
     """Write the events of another database into a new file of a log, durably. Raises the driver's errors."""
-    engine = sqlite.create_engine(path, synchronous="FULL", create=True)
-    try:
-        with engine.connect() as connection:
-            driver: Any = connection.connection.driver_connection
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            create_schema(connection, **identity._asdict())
-            for rows in pages:
-                driver.executemany(INSERT_EVENTS[1], rows)
-            connection.exec_driver_sql("COMMIT")
-    finally:
-        engine.dispose()
+    with sqlite.transaction_on(path, create=True) as connection:
+        driver: Any = connection.connection.driver_connection
+        create_schema(connection, **identity._asdict())
+        for rows in pages:
+            driver.executemany(INSERT_EVENTS[1], rows)
     sync(path.absolute().parent)
 
 

@@ -132,11 +132,8 @@ class WalKeeper:
             with sqlite.mapped_errors(self._database):
                 # Waits for no lock, so that it never holds up a writer.
                 engine = sqlite.create_engine(self._database, synchronous="FULL", busy_timeout_s=0)
-                try:
-                    with engine.connect() as connection:
-                        self._work(connection.connection.driver_connection)
-                finally:
-                    engine.dispose()
+                with sqlite.only_connection(engine) as connection:
+                    self._work(connection.connection.driver_connection)
         except errors.MnemologError as error:
             structured_log.warning("wal.not_emptied", path=self._database, error=error)
         finally:
