@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +56,5 @@ def opened_copy(folder: Path, *, what: str, outcome: str, keys: KeysEngine | Non
         log = open_log(folder, clock=SystemClock(), create=False, keys=keys)
     except (errors.NotAStore, errors.StoreNotFound, errors.FormatTooNew) as error:
         raise errors.LogDamaged(f"{what} cannot be opened as a log; {outcome}") from error
-    try:
+    with closing(log):
         yield log
-    finally:
-        log.close()

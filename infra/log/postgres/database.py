@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -250,10 +250,7 @@ def _require_version(found: int | None, path: Path, wanted: ModuleType) -> None:
 @contextmanager
 def _connected(settings: Settings, path: Path) -> Iterator[Any]:
     try:
-        driver = settings.connect()
-        try:
+        with closing(settings.connect()) as driver:
             yield driver
-        finally:
-            driver.close()
     except psycopg.Error as error:
         raise error_of(error, path, busy_timeout_s=settings.busy_timeout_s) from error
