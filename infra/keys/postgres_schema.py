@@ -87,11 +87,3 @@ def allow_wrapped(driver: Any) -> None:
                 f"ALTER TABLE {SCHEMA}.{table} DROP CONSTRAINT IF EXISTS {name}, "
                 f"ADD CONSTRAINT {name} CHECK (length({column}) IN (32, {WRAPPED_BYTES}))"
             )
-
-
-def version_of(driver: Any) -> int | None:
-    """Return the version of the schema behind a driver connection, None if there is no schema."""
-    if driver.execute("SELECT to_regclass(%b)", (f"{SCHEMA}.schema_version",)).fetchone()[0] is None:
-        return None
-    found = driver.execute(f"SELECT version FROM {SCHEMA}.schema_version").fetchone()
-    return None if found is None else int(found[0])

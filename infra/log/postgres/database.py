@@ -68,7 +68,7 @@ def _prepare(url: str, wanted: ModuleType) -> bool:
             raise errors.StoreError(f"the database has the encoding {encoding}, and a log needs UTF8")
         with driver.transaction():
             driver.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (wanted.SCHEMA,))  # Two may do it at once.
-            if (found := wanted.version_of(driver)) is None:
+            if (found := _version_of(driver, wanted)) is None:
                 driver.execute(wanted.script(), prepare=False)
         _require_version(found, database, wanted)
     return found is None
@@ -129,7 +129,7 @@ def _no_log(address: LogAddress, path: Path, noted: Head | None) -> errors.Store
 
 def _found_again(address: LogAddress, identity: LogIdentity, path: Path, driver: Any) -> int:
     """Return the number of a log that could not be asked for when it was opened. Raises `StoreReplaced`."""
-    found = None if schema.version_of(driver) is None else _find(driver, address.log)
+    found = None if _version_of(driver, schema) is None else _find(driver, address.log)
     if found is None or found.identity != identity:
         raise errors.StoreReplaced(path, f"its database has no log {address.log!r} with the identity {identity.log_id}")
     return found.log
@@ -149,7 +149,7 @@ def _find_or_create(
     """Return the log at an address. One of which this node has `noted` a head is not created."""
     keeps_projections = not (read_only and path.parent.exists() and not is_writable(path.parent))
     with _connected(settings, path) as driver:
-        version = schema.version_of(driver)
+        version = _version_of(driver, schema)
         if version is None:
             raise _no_schema(address.url, "logs")
         _require_version(version, path, schema)
@@ -230,7 +230,7 @@ def _create_with_keys(
     url = address.keys or address.url
     with _connected(Settings(url, busy_timeout_s=busy_timeout_s), path) as keys:
         try:
-            if postgres_schema.version_of(keys) is None:
+            if _version_of(keys, postgres_schema) is None:
                 raise _no_schema(url, "keys")
             made = LogIdentity(postgres_keys.create(keys, created_at=now), LOG_FORMAT, now)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -240,6 +240,14 @@ def _create_with_keys(
         if found is not None and found.identity.log_id != made.log_id:
             postgres_keys.discard(keys, made.log_id)
     return found
+
+
+def _version_of(driver: Any, wanted: ModuleType) -> int | None:
+    """Return the version of a schema behind a driver connection, None if it is not there."""
+    if driver.execute("SELECT to_regclass(%b)", (f"{wanted.SCHEMA}.schema_version",)).fetchone()[0] is None:
+        return None
+    found = driver.execute(f"SELECT version FROM {wanted.SCHEMA}.schema_version").fetchone()
+    return None if found is None else int(found[0])
 
 
 def _require_version(found: int | None, path: Path, wanted: ModuleType) -> None:

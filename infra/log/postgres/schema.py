@@ -132,14 +132,6 @@ GRANT DELETE ON {SCHEMA}.nodes TO {WRITER};
 """
 
 
-def version_of(driver: Any) -> int | None:
-    """Return the version of the schema behind a driver connection, None if there is no schema."""
-    if driver.execute("SELECT to_regclass(%b)", (f"{SCHEMA}.schema_version",)).fetchone()[0] is None:
-        return None
-    found = driver.execute(f"SELECT version FROM {SCHEMA}.schema_version").fetchone()
-    return None if found is None else int(found[0])
-
-
 def triggers_of(driver: Any) -> dict[str, str]:
     """Return the triggers and rules on the tables of logs, each with its definition."""
     return dict(driver.execute(_SELECT_TRIGGERS).fetchall())
