@@ -58,11 +58,11 @@ class Job(Generic[Result]):
         except BaseException as error:
             self.fail(error)
         else:
-            self._settle(partial(_succeed, result=result))
+            self._settle(lambda future: future.set_result(result))
 
     def fail(self, error: BaseException) -> None:
         """Raise `error` in the caller, unless the outcome is set."""
-        self._settle(partial(_fail, error=error))
+        self._settle(lambda future: future.set_exception(error))
 
     def give_up(self) -> None:
         """Drop the outcome: the caller has stopped waiting."""
@@ -73,7 +73,7 @@ class Job(Generic[Result]):
     def _settle(self, settle: Callable[[asyncio.Future[Any]], None]) -> None:
         if self._future is not None:
             with suppress(RuntimeError):  # The loop is closed: no caller waits any more.
-                self._future.get_loop().call_soon_threadsafe(settle, self._future)
+                self._future.get_loop().call_soon_threadsafe(_settle, self._future, settle)
 
 
 class WorkerPool:
@@ -83,8 +83,17 @@ class WorkerPool:
     queue has no limit of its own: each job in it has a waiting task.
     """
 
-    def __init__(self, name: str, *, threads_max: int, stops: bool = False, linger_s: float = LINGER_S) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        threads_max: int,
+        stops: bool = False,
+        linger_s: float = LINGER_S,
+        origin: fork_guard.Origin | None = None,
+    ) -> None:
         self._name, self._threads_max, self._stops, self._linger_s = name, threads_max, stops, linger_s
+        self._origin = origin
         self._shut = False
         self._reset()
 
@@ -97,7 +106,7 @@ class WorkerPool:
         self._idle = 0
         """Threads that wait for work, also those that were notified and do not run yet."""
 
-    async def call(self, work: Callable[[], Result]) -> Result:
+    async def __call__(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns. If cancelled before it starts, it never runs; after that it runs on, unobserved.
 
         Raises what it raises, and `StoreClosed` after `shut`.
@@ -111,8 +120,8 @@ class WorkerPool:
             self._give_up(job)
             raise
 
-    async def call_to_completion(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns. A cancellation is raised only when the work is done."""
+    async def to_completion(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns. A cancellation is raised only when it is done, so that the outcome is known."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.put(Job(work, future))
         cancelled: asyncio.CancelledError | None = None
@@ -127,6 +136,8 @@ class WorkerPool:
 
     def put(self, job: Job[Any]) -> None:
         """Queue a job, and start a thread for it if needed. Raises `StoreClosed`."""
+        if self._origin is not None:
+            self._origin.require_here()
         with self._mutex:
             if self._shut:
                 raise errors.StoreClosed
@@ -210,45 +221,24 @@ class WorkerPools:
     """The pools of one store. After a fork the child gets `StoreForked`."""
 
     def __init__(self) -> None:
-        self._writes = WorkerPool("writes", threads_max=WRITERS_MAX)
-        self._reads = WorkerPool("reads", threads_max=READERS_MAX)
-        self._recalls = WorkerPool("recalls", threads_max=RECALLERS_MAX, stops=True)
-        self._background = WorkerPool("background", threads_max=BACKGROUND_MAX, stops=True)
-        self._access = WorkerPool("access", threads_max=ACCESS_MAX)
-        self._startup = WorkerPool("startup", threads_max=1, linger_s=0.0)
         self._origin = fork_guard.Origin()
+        self.write = WorkerPool("writes", threads_max=WRITERS_MAX, origin=self._origin)
+        """For work that appends to the log. It is never stopped early."""
+        self.read = WorkerPool("reads", threads_max=READERS_MAX, origin=self._origin)
+        """For work that reads and calls no model."""
+        self.recall = WorkerPool("recalls", threads_max=RECALLERS_MAX, stops=True, origin=self._origin)
+        """For work that may call a model."""
+        self.background = WorkerPool("background", threads_max=BACKGROUND_MAX, stops=True, origin=self._origin)
+        """For work that may take minutes."""
+        self.access = WorkerPool("access", threads_max=ACCESS_MAX, origin=self._origin)
+        """For the short read that decides who makes a request: it must not wait for the reads of others."""
+        self._startup = WorkerPool("startup", threads_max=1, linger_s=0.0)
         fork_guard.watch(self)
         shutdown.watch(self)
 
-    async def write(self, work: Callable[[], Result]) -> Result:
-        """Run work that appends to the log. It is never stopped early."""
-        self._origin.require_here()
-        return await self._writes.call(work)
-
     async def write_to_completion(self, work: Callable[[], Result]) -> Result:
         """Run work that appends to the log; a cancellation is raised only when it is done, so the outcome is known."""
-        self._origin.require_here()
-        return await self._writes.call_to_completion(work)
-
-    async def read(self, work: Callable[[], Result]) -> Result:
-        """Run work that reads and calls no model."""
-        self._origin.require_here()
-        return await self._reads.call(work)
-
-    async def recall(self, work: Callable[[], Result]) -> Result:
-        """Run work that may call a model."""
-        self._origin.require_here()
-        return await self._recalls.call(work)
-
-    async def background(self, work: Callable[[], Result]) -> Result:
-        """Run work that may take minutes."""
-        self._origin.require_here()
-        return await self._background.call(work)
-
-    async def access(self, work: Callable[[], Result]) -> Result:
-        """Run the short read that decides who makes a request: it must not wait for the reads of others."""
-        self._origin.require_here()
-        return await self._access.call(work)
+        return await self.write.to_completion(work)
 
     async def startup(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
         """Run the work that opens the store. If its caller is cancelled, `undo` is called with the result."""
@@ -262,7 +252,7 @@ class WorkerPools:
                 undo(result)
 
         try:
-            await self._startup.call(do)
+            await self._startup(do)
         except BaseException:
             self._startup.put(Job(take_back))  # One thread: this runs after the other job.
             raise
@@ -274,7 +264,7 @@ class WorkerPools:
         Stoppable work gets a stop request. After `CLOSE_TIMEOUT_S` it is abandoned and its caller gets `StoreClosed`.
         """
         self._shut()
-        await self._startup.call_to_completion(partial(self._finish, last))
+        await self._startup.to_completion(partial(self._finish, last))
 
     def forked(self) -> None:
         """Reset in the child after a fork: all work stayed in the parent."""
@@ -292,7 +282,7 @@ class WorkerPools:
 
     @property
     def _all(self) -> tuple[WorkerPool, ...]:
-        return self._writes, self._reads, self._recalls, self._background, self._access
+        return self.write, self.read, self.recall, self.background, self.access
 
     def _shut(self) -> None:
         for pool in self._all:
@@ -304,8 +294,8 @@ class WorkerPools:
 
     def _join(self, timeout_s: float | None, stopping_timeout_s: float) -> list[threading.Thread]:
         end = time.monotonic() + stopping_timeout_s
-        left = self._writes.join(timeout_s) + self._reads.join(timeout_s) + self._access.join(timeout_s)
-        for pool in (self._recalls, self._background):
+        left = self.write.join(timeout_s) + self.read.join(timeout_s) + self.access.join(timeout_s)
+        for pool in (self.recall, self.background):
             left += pool.join(max(0.0, end - time.monotonic()))
         return left
 
@@ -315,11 +305,6 @@ def _stoppable(work: Callable[[], Result], stop: Callable[[], bool]) -> Result:
         return work()
 
 
-def _succeed(future: asyncio.Future[Any], result: object) -> None:
+def _settle(future: asyncio.Future[Any], settle: Callable[[asyncio.Future[Any]], None]) -> None:
     if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+        settle(future)

@@ -31,7 +31,7 @@ def test_work_is_begun_in_the_order_in_which_it_came():
 
     async def main():
         pool = WorkerPool("test", threads_max=1)
-        await asyncio.gather(*(pool.call(lambda n=n: done.append(n)) for n in range(100)))
+        await asyncio.gather(*(pool(lambda n=n: done.append(n)) for n in range(100)))
         pool.shut()
         assert pool.join() == []
 
@@ -45,7 +45,7 @@ def test_there_are_no_more_threads_than_are_allowed_and_none_when_there_is_nothi
     async def main():
         pool, together = WorkerPool("three", threads_max=3, linger_s=0.0), threading.Barrier(3)
         for _ in range(3):
-            await asyncio.gather(*(pool.call(lambda: together.wait(WAIT_S)) for _ in range(6)))
+            await asyncio.gather(*(pool(lambda: together.wait(WAIT_S)) for _ in range(6)))
             assert len(threads_of("three")) <= 3
             await asyncio.to_thread(wait_until, lambda: not threads_of("three"), what="the end of the threads")
 
@@ -66,17 +66,17 @@ def test_an_error_without_a_waiting_caller_reaches_no_other_caller(how):
         loop, pool = asyncio.get_running_loop(), WorkerPool("test", threads_max=1)
         loop.set_exception_handler(lambda _, context: reported.append(context))
         if how == "dropped":
-            call = pool.call(fail)
+            call = pool(fail)
             call.send(None)
             await asyncio.to_thread(begun.wait, WAIT_S)
             call.close()
             free.set()
         else:
-            call = asyncio.create_task(pool.call(fail))
+            call = asyncio.create_task(pool(fail))
             loop.call_soon(cancel_when_it_has_failed, pool, call)
             await asyncio.wait([call])
             assert call.cancelled()
-        assert await pool.call(int) == 0
+        assert await pool(int) == 0
         del call
         gc.collect()
 
@@ -100,7 +100,7 @@ def test_whatever_the_work_raises_is_raised_where_it_was_asked_for(raised, seen)
     async def main():
         pool = WorkerPool("test", threads_max=1)
         try:
-            await pool.call(raising(raised))
+            await pool(raising(raised))
         except BaseException as error:
             return error
 
@@ -115,8 +115,8 @@ def test_without_a_thread_nothing_is_left_in_the_queue(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", lambda _: raising(RuntimeError("can't start new thread"))())
             with pytest.raises(RuntimeError, match="new thread"):
-                await pool.call(int)
-        assert await pool.call(int) == 0
+                await pool(int)
+        assert await pool(int) == 0
 
     asyncio.run(main())
 
@@ -133,12 +133,12 @@ def test_a_loop_that_is_gone_is_not_waited_for():
         done.append(1)
 
     async def leave():
-        asyncio.create_task(pool.call(work))  # noqa: RUF006
+        asyncio.create_task(pool(work))  # noqa: RUF006
         await asyncio.to_thread(begun.wait, WAIT_S)
 
     asyncio.run(leave())
     free.set()
-    assert asyncio.run(pool.call(lambda: len(done))) == 1
+    assert asyncio.run(pool(lambda: len(done))) == 1
 
 
 @pytest.mark.parametrize("stops", [True, False])
@@ -148,13 +148,13 @@ def test_what_waits_when_a_lane_is_shut_is_turned_away_or_done(stops):
     async def main():
         begun, free = threading.Event(), threading.Event()
         pool = WorkerPool("test", threads_max=1, stops=stops)
-        first = asyncio.create_task(pool.call(lambda: (begun.set(), free.wait(WAIT_S))))
+        first = asyncio.create_task(pool(lambda: (begun.set(), free.wait(WAIT_S))))
         await asyncio.to_thread(begun.wait, WAIT_S)
-        second = asyncio.create_task(pool.call(lambda: "done"))
+        second = asyncio.create_task(pool(lambda: "done"))
         await asyncio.to_thread(wait_until, lambda: pool._queue, what="the second to wait")
         pool.shut()
         with pytest.raises(StoreClosed):
-            await pool.call(int)
+            await pool(int)
         free.set()
         await first
         if stops:

@@ -168,7 +168,7 @@ def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
                 path = "/v1/sessions/trip/turns"
                 client = await at.send(path, secrets["ops"], method="POST", body=body)
                 await until(lambda: at.guard.running == 1)
-                await until(lambda: at.store._pools._writes._queue)
+                await until(lambda: at.store._pools.write._queue)
                 client.hang_up()
                 await until(lambda: "mnemolog_http_connections 0.0" in at.guard.metrics.text().decode())
                 assert at.guard.running == 1
