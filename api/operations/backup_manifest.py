@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, TypeVar
 
@@ -145,12 +145,9 @@ def copy_described(item: BackupFile, folder: Path, target: Path, *, moved: Moved
 
 def described(path: Path) -> BackupFile:
     """Return the manifest entry of a file that is not open anywhere."""
-    digest, size = sha256(), 0
     with open_file(path) as file:
-        for piece in _pieces(file, lambda _: None):
-            digest.update(piece)
-            size += len(piece)
-    return BackupFile(path=path.name, size_bytes=size, sha256=digest.hexdigest())
+        digest = file_digest(file, sha256).hexdigest()
+        return BackupFile(path=path.name, size_bytes=file.tell(), sha256=digest)
 
 
 def _pieces(file: BinaryIO, moved: Moved) -> Iterator[bytes]:

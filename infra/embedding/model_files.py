@@ -25,7 +25,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -325,7 +325,6 @@ def _default_prompt(settings: dict[str, Any]) -> str:
 
 
 _TAG: Final = b"mnemolog/model/1\x00"
-_BLOCK_BYTES: Final = 1 << 20
 FILES_MAX: Final = 10_000
 
 _FOLDERS_UNREAD: Final = {"__pycache__", "onnx", "openvino", "coreml"}
@@ -400,8 +399,5 @@ def _prefixed(value: bytes) -> bytes:
 
 
 def _digest(path: Path) -> bytes:
-    hasher = sha256()
     with open_file(path, follow=True) as file:
-        while block := file.read(_BLOCK_BYTES):
-            hasher.update(block)
-    return hasher.digest()
+        return file_digest(file, sha256).digest()

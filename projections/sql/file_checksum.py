@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from hashlib import file_digest
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,6 @@ from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 SEALED_BYTES_MAX: Final = 1 << 30
 """Maximum size of a sealed database. Reading a larger one would delay opening and closing by about a second."""
-_PIECE_BYTES: Final = 256 << 10
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,14 +90,11 @@ def _read(database: Path) -> Seal | None:
 
 def _look(database: Path) -> Seal | None:
     """Compute the seal of the current file; None if it cannot be read."""
-    digest, size = xxhash.xxh3_128(), 0
     try:
         with open_file(database) as file:
             if os.fstat(file.fileno()).st_size > SEALED_BYTES_MAX:
                 return Seal(size_bytes=os.fstat(file.fileno()).st_size, xxh3_128="")
-            while piece := file.read(_PIECE_BYTES):
-                digest.update(piece)
-                size += len(piece)
+            digest = file_digest(file, xxhash.xxh3_128).hexdigest()
+            return Seal(size_bytes=file.tell(), xxh3_128=digest)
     except OSError:
         return None
-    return Seal(size_bytes=size, xxh3_128=digest.hexdigest())
