@@ -63,12 +63,9 @@ def parse(text: str) -> list[Mount]:
 
 def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
     """Return the mount that a path is on: the innermost; of several at one place the last, which hides the others."""
-    place, chosen = Path(os.path.realpath(path)), None
-    for mount in mounts:
-        inside = place.is_relative_to(mount.point)
-        if inside and (chosen is None or len(mount.point) >= len(chosen.point)):
-            chosen = mount
-    return chosen
+    place = Path(os.path.realpath(path))
+    around = (mount for mount in reversed(mounts) if place.is_relative_to(mount.point))
+    return max(around, key=lambda mount: len(mount.point), default=None)
 
 
 def mounts_now() -> list[Mount]:
