@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 CHECKSUM_PART: Final = "-seal"
 """Suffix of the file with a checksum over a closed database."""
@@ -15,69 +15,34 @@ PROJECTIONS: Final = "projections"
 """The name of the folder of everything that is derived from the log."""
 
 
-class StoreLayout(NamedTuple):
+class StoreLayout:
     """The paths of one store. The log and the keys are the store; everything else can be deleted at any time."""
 
-    folder: Path
-    scratch: Path | None = None
-    """A temporary folder for the projections of a store that is only read."""
-
-    @property
-    def log(self) -> Path:
+    def __init__(self, folder: Path, scratch: Path | None = None) -> None:
+        self.folder = folder
+        self.scratch = scratch
+        """A temporary folder for the projections of a store that is only read."""
+        self.log = folder / "log.db"
         """The event log: the source of truth."""
-        return self.folder / "log.db"
-
-    @property
-    def keys(self) -> Path:
+        self.keys = folder / "keys.db"
         """The content keys of an encrypted log."""
-        return self.folder / "keys.db"
-
-    @property
-    def known_backups(self) -> Path:
+        self.known_backups = folder / "backups.json"
         """Where the last backups of this store were written."""
-        return self.folder / "backups.json"
-
-    @property
-    def seen_head(self) -> Path:
+        self.seen_head = folder / "head.json"
         """The last head that this node has seen of a log in a database."""
-        return self.folder / "head.json"
-
-    @property
-    def moved(self) -> Path:
+        self.moved = folder / "moved.txt"
         """Where the log was moved. Delete it to give up the move."""
-        return self.folder / "moved.txt"
-
-    @property
-    def projections(self) -> Path:
+        self.projections = (scratch or folder) / PROJECTIONS
         """The folder of everything that is derived from the log."""
-        return (self.scratch or self.folder) / PROJECTIONS
-
-    @property
-    def views(self) -> Path:
+        self.views = self.projections / "views.db"
         """Sessions, turns and full text."""
-        return self.projections / "views.db"
-
-    @property
-    def embeddings(self) -> Path:
+        self.embeddings = self.projections / "embeddings.db"
         """The cache of embedded texts."""
-        return self.projections / "embeddings.db"
-
-    @property
-    def snapshots(self) -> Path:
+        self.snapshots = self.projections / "snapshots.db"
         """Folded states of sessions."""
-        return self.projections / "snapshots.db"
-
-    @property
-    def vectors(self) -> Path:
+        self.vectors = self.projections / "vectors"
         """The folder of the vector generations."""
-        return self.projections / "vectors"
-
-    @property
-    def derived_folders(self) -> tuple[Path, ...]:
-        """The folders of what is derived from the log, outermost first."""
-        return self.projections, self.vectors, self.quarantine, self.projections / "projectors"
-
-    @property
-    def quarantine(self) -> Path:
+        self.quarantine = self.projections / "quarantine"
         """The folder of files that do not match the log or are damaged."""
-        return self.projections / "quarantine"
+        self.derived_folders = (self.projections, self.vectors, self.quarantine, self.projections / "projectors")
+        """The folders of what is derived from the log, outermost first."""
