@@ -10,6 +10,7 @@ the messages of models and databases may quote content.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,33 +25,23 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 _CODES: Final = ("errno", "sqlite_errorcode")
 
 
-def debug(event: str, **facts: Fact) -> None:
-    """Log a detail that helps to find a fault."""
-    _log(logging.DEBUG, event, facts)
-
-
-def info(event: str, **facts: Fact) -> None:
-    """Log a success that does not happen often."""
-    _log(logging.INFO, event, facts)
-
-
-def warning(event: str, **facts: Fact) -> None:
-    """Log a problem that needs attention, but not at once."""
-    _log(logging.WARNING, event, facts)
-
-
-def error(event: str, **facts: Fact) -> None:
-    """Log a failure: something was not done."""
-    _log(logging.ERROR, event, facts)
-
-
-def _log(level: int, event: str, facts: dict[str, Fact]) -> None:
+def _log(level: int, event: str, /, **facts: Fact) -> None:
     logger = logging.getLogger(f"{ROOT}.{event.partition('.')[0]}")
     if not logger.isEnabledFor(level):
         return
     values = {name: _plain(fact) for name, fact in facts.items()}
     line = " ".join([event, *(f"{name}={fact}" for name, fact in values.items())])
-    logger.log(level, "%s", line, extra={"event": event, "facts": values}, stacklevel=3)
+    logger.log(level, "%s", line, extra={"event": event, "facts": values}, stacklevel=2)
+
+
+debug: Final = partial(_log, logging.DEBUG)
+"""Log a detail that helps to find a fault."""
+info: Final = partial(_log, logging.INFO)
+"""Log a success that does not happen often."""
+warning: Final = partial(_log, logging.WARNING)
+"""Log a problem that needs attention, but not at once."""
+error: Final = partial(_log, logging.ERROR)
+"""Log a failure: something was not done."""
 
 
 def _plain(fact: Fact) -> bool | int | float | str | None:
