@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.projections.sql.packed_vectors import Vectors, unpack
-from mnemolog.projections.vectors.checked_rows import ExactRows, Rows
+from mnemolog.projections.vectors.checked_rows import ExactRows, Rows, SomeRows
 
 COARSE_ROWS_MIN: Final = 8_192
 """Minimum rows for a segment to have an index. Scanning fewer rows takes about the same time."""
@@ -186,12 +186,7 @@ def _factory(dimension: int, lists: int) -> str:
 
 def _read_in_order(rows: ExactRows, wanted: Rows) -> Vectors:
     """Return these rows (ascending). Reads all rows: pages of a mapped file would stay in memory, one for each row."""
-    found, start = np.empty((len(wanted), rows.dimension), dtype=np.float32), 0
-    for piece in rows.pieces():
-        first, last = np.searchsorted(wanted, (start, start + len(piece)))
-        found[first:last] = unpack(piece[wanted[first:last] - start], rows.dimension)
-        start += len(piece)
-    return found
+    return unpack(np.concatenate([*SomeRows(rows, wanted).pieces()]), rows.dimension)
 
 
 def _effort_for(index: Any, rows: ExactRows) -> Effort:

@@ -80,6 +80,26 @@ class MemoryRows(ExactRows):
         return self._packed.take(rows, axis=0)
 
 
+class SomeRows(ExactRows):
+    """Some of the rows of another one, in the same order, read on demand."""
+
+    def __init__(self, rows: ExactRows, left: Rows) -> None:
+        super().__init__(len(left), rows.dimension)
+        self._rows, self._left = rows, left
+
+    def packed(self, rows: Rows) -> Packed:
+        """Return the rows with these numbers (ascending), packed."""
+        return self._rows.packed(self._left[rows])
+
+    def pieces(self) -> Iterator[Packed]:
+        """Yield all rows in order, packed."""
+        start = 0
+        for piece in self._rows.pieces():
+            first, last = np.searchsorted(self._left, (start, start + len(piece)))
+            yield piece[self._left[first:last] - start]
+            start += len(piece)
+
+
 class StoredRows(ExactRows):
     """An immutable file of packed rows, with a checksum for every block of rows.
 

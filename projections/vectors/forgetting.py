@@ -6,7 +6,7 @@ A segment is rewritten without the rows of these turns.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,7 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql.packed_vectors import Packed
-from mnemolog.projections.vectors.checked_rows import ExactRows, Rows
+from mnemolog.projections.vectors.checked_rows import SomeRows
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
@@ -115,30 +114,10 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_], hashes: TextHa
         segment,
         turns=segment.turns[~held],
         rows=numbers[segment.rows[kept]],
-        exact=_SomeRows(segment.exact, kept),
+        exact=SomeRows(segment.exact, kept),
         coarse=None,
         read_text_hashes=lambda: left,
     )
-
-
-class _SomeRows(ExactRows):
-    """A selection of rows, read on demand."""
-
-    def __init__(self, rows: ExactRows, left: Rows) -> None:
-        super().__init__(len(left), rows.dimension)
-        self._rows, self._left = rows, left
-
-    def packed(self, rows: Rows) -> Packed:
-        """Return the rows with these numbers (ascending), packed."""
-        return self._rows.packed(self._left[rows])
-
-    def pieces(self) -> Iterator[Packed]:
-        """Yield all rows in order, packed."""
-        start = 0
-        for piece in self._rows.pieces():
-            first, last = np.searchsorted(self._left, (start, start + len(piece)))
-            yield piece[self._left[first:last] - start]
-            start += len(piece)
 
 
 def _described(manifest: Manifest) -> Description:
