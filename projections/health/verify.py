@@ -116,30 +116,6 @@ class Findings:
                 self.first.append(finding)
 
 
-def verification(
-    chain: Chain, events: EventChecker, found: Findings, *, witnesses: Iterable[Finding], asked: int
-) -> Verification:
-    """Return the outcome of an audit, with the findings of its witnesses. `asked` is the number of witnesses."""
-    contradicted = list(witnesses)
-    listed = sorted([*found.first, *contradicted], key=lambda finding: finding.position)[:FINDINGS_MAX]
-    count = found.count + len(contradicted)
-    return Verification(
-        sound=not count,
-        events=chain.rows,
-        streams=len(chain.versions),
-        head=Position(chain.position),
-        digest=chain.digest.hex(),
-        witnesses=asked,
-        sealed=events.sealed,
-        opened=events.opens,
-        forgotten=events.forgotten(),
-        confirmable=events.confirmable,
-        unfit=events.unfit,
-        findings=tuple(listed),
-        findings_left_out=count - len(listed),
-    )
-
-
 def verify(
     log: AuditableLog,
     *,
@@ -163,8 +139,24 @@ def verify(
         walk(log, chain, events, found, upto=last, progress=progress)
     found.add(of_the_file(detail) for detail in checked.result())
     asked = list(witnesses)
-    contradicted = (finding for witness in asked for finding in _ask(log, witness, last=last))
-    return verification(chain, events, found, witnesses=contradicted, asked=len(asked))
+    contradicted = [finding for witness in asked for finding in _ask(log, witness, last=last)]
+    listed = sorted([*found.first, *contradicted], key=lambda finding: finding.position)[:FINDINGS_MAX]
+    count = found.count + len(contradicted)
+    return Verification(
+        sound=not count,
+        events=chain.rows,
+        streams=len(chain.versions),
+        head=Position(chain.position),
+        digest=chain.digest.hex(),
+        witnesses=len(asked),
+        sealed=events.sealed,
+        opened=events.opens,
+        forgotten=events.forgotten(),
+        confirmable=events.confirmable,
+        unfit=events.unfit,
+        findings=tuple(listed),
+        findings_left_out=count - len(listed),
+    )
 
 
 class Sampled(NamedTuple):
