@@ -23,7 +23,7 @@ from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.damage import set_aside
 from mnemolog.projections.vectors.embedder import Embedded, Embedder
 from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
-from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
+from mnemolog.projections.vectors.manifest import SegmentState, Skipped, read_manifest, segment_folders, state_of
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
 from mnemolog.projections.vectors.rendering import RECIPE, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import Segment
@@ -275,7 +275,7 @@ class Generation:
         except errors.ProjectionUnreadable:
             return False
         within = any(part.after <= manifest.after and manifest.upto <= part.upto for part in self._work.written)
-        return within and covered_by(self._log, manifest)
+        return within and state_of(manifest, log=self._log, fingerprint=None) is SegmentState.USABLE
 
     def _publish(self, parts: Sequence[Segment], *, index: bool = True) -> None:
         """Write adjacent parts as one segment, replace them by it for readers, and delete their files."""

@@ -244,15 +244,12 @@ def next_of_chain(found: Iterable[tuple[Manifest, Kept]], reached: Position) -> 
     return max(options, key=lambda option: option[0].upto) if options else None
 
 
-def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
-    """Whether `log` has all events that a segment was built from, so that deleting the segment loses nothing.
+def covered_by(log: Log, span: tuple[Position, Position]) -> bool:
+    """Whether `log` has the events in the range that a segment's folder names, so that deleting it loses nothing.
 
-    True for a manifest of this log that ends within the log and has the log's digest there. For a segment with an
-    unreadable manifest, the range in its folder name must lie within the log.
+    This is all that is known of a segment whose manifest cannot be read.
     """
-    if isinstance(what, Manifest):
-        return state_of(what, log=log, fingerprint=None) is SegmentState.USABLE
-    after, upto = what
+    after, upto = span
     return ORIGIN <= after < upto <= log.head().position
 
 
