@@ -126,8 +126,7 @@ def checked_json(field: str, value: Any, *, bytes_max: int) -> Any:
         size = len(to_msgpack(value))
     except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
         raise InvalidInput(field, f"cannot be stored: {error}") from error
-    if size > bytes_max:
-        raise LimitExceeded(field, limit=bytes_max, actual=size, unit="bytes")
+    check_count(field, size, limit=bytes_max, unit="bytes")
     return value
 
 

@@ -7,8 +7,8 @@ from typing import Final, NewType
 
 import msgspec
 
-from mnemolog.domain.errors import InvalidInput, LimitExceeded, OutsideScope
-from mnemolog.domain.limits import SCOPE_BYTES_MAX, checked_text
+from mnemolog.domain.errors import InvalidInput, OutsideScope
+from mnemolog.domain.limits import SCOPE_BYTES_MAX, check_count, checked_label
 
 Scope = NewType("Scope", str)
 """A normal path: segments joined by `/`, none empty. The root scope is the empty string."""
@@ -30,9 +30,7 @@ def parse_scope(value: str) -> Scope:
     """
     if value == "":
         return ROOT
-    checked_text("scope", value, bytes_max=SCOPE_BYTES_MAX)
-    if not value.isprintable():
-        raise InvalidInput("scope", "contains control characters")
+    checked_label("scope", value, bytes_max=SCOPE_BYTES_MAX)
     for segment in value.split("/"):
         if not segment:
             raise InvalidInput("scope", f"{value!r} has an empty segment; write it like 'acme/support/alice'")
@@ -53,8 +51,7 @@ def parse_scopes(value: str | Sequence[str]) -> Scopes:
     given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not given:
         raise InvalidInput("scope", "the list is empty; leave it out for everything")
-    if len(given) > SCOPES_MAX:
-        raise LimitExceeded("scope", limit=SCOPES_MAX, actual=len(given), unit="scopes")
+    check_count("scope", len(given), limit=SCOPES_MAX, unit="scopes")
     found = {parse_scope(item) for item in given}
     above = [item for item in found if not any(covers(other, item) for other in found - {item})]
     return () if ROOT in above else tuple(sorted(above))

@@ -15,9 +15,8 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain.binary_delta import splice, spliced
-from mnemolog.domain.errors import LimitExceeded
 from mnemolog.domain.event import Count, Event, Ordinal
-from mnemolog.domain.limits import BLOB_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX, checked_text
+from mnemolog.domain.limits import BLOB_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX, check_count, checked_text
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -204,5 +203,4 @@ def read_value(value: ChannelValue, base: bytes | None) -> bytes:
 
 
 def _check_size(data: bytes) -> None:
-    if len(data) > BLOB_BYTES_MAX:
-        raise LimitExceeded("value", limit=BLOB_BYTES_MAX, actual=len(data), unit="bytes")
+    check_count("value", len(data), limit=BLOB_BYTES_MAX, unit="bytes")
