@@ -18,6 +18,7 @@ from mnemolog.domain.limits import (
     QUERY_BYTES_MAX,
     RECALL_FILTERS_MAX,
     RECALL_K_MAX,
+    check_count,
     checked_json,
     checked_label,
     checked_number,
@@ -202,10 +203,9 @@ def question(
     if own is not None and not lineage:
         beside, lineage = parse_scopes(own) or None if scope is None else scopes, True
     given = with_defaults(RecallOptions, options)
-    mode, min_relevance, weights = given["mode"], given["min_relevance"], given["weights"]
-    context_turns, since, until, metadata = given["context_turns"], given["since"], given["until"], given["metadata"]
-    query = checked_question(query, k=k, mode=mode)
-    checked_whole("context_turns", context_turns, most=CONTEXT_TURNS_MAX)
+    least = given["min_relevance"]
+    query = checked_question(query, k=k, mode=given["mode"])
+    checked_whole("context_turns", given["context_turns"], most=CONTEXT_TURNS_MAX)
     if lineage and session is None:
         raise errors.InvalidInput("lineage", "say whose: give a session as well")
     if hidden and not lineage:
@@ -213,7 +213,7 @@ def question(
     return Question(
         query=query,
         k=k,
-        mode=mode,
+        mode=given["mode"],
         scopes=scopes,
         session=session,
         lineage=lineage,
@@ -221,19 +221,19 @@ def question(
         hidden=hidden,
         roles=tuple(sorted({parse_role(role) for role in _several("roles", given["roles"])})),
         speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", given["speakers"])})),
-        since=None if since is None else parse_time("since", since),
-        until=None if until is None else parse_time("until", until),
+        since=None if given["since"] is None else parse_time("since", given["since"]),
+        until=None if given["until"] is None else parse_time("until", given["until"]),
         by=checked_by(given["by"]),
-        metadata=_checked_metadata(metadata) if metadata else {},
-        context_turns=context_turns,
+        metadata=_checked_metadata(given["metadata"]) if given["metadata"] else {},
+        context_turns=given["context_turns"],
         exchange=given["exchange"],
         asked=one_of("asked", given["asked"], get_args(Asked)),
         superseded=one_of("superseded", given["superseded"], get_args(Superseded)),
         order=one_of("order", given["order"], (None, *get_args(Order))),
         about=one_of("about", given["about"], (None, *get_args(About))),
         cover=one_of("cover", given["cover"], (None, True, False)),
-        weights=DEFAULT if weights is None else checked_weights(weights),
-        min_relevance=None if min_relevance is None else checked_number("min_relevance", min_relevance, most=1),
+        weights=DEFAULT if given["weights"] is None else checked_weights(given["weights"]),
+        min_relevance=None if least is None else checked_number("min_relevance", least, most=1),
     )
 
 
@@ -288,14 +288,12 @@ def one_of(field: str, value: Any, allowed: Sequence[Any]) -> Any:
 def _several(field: str, values: Sequence[str]) -> Sequence[str]:
     if isinstance(values, str):
         raise errors.InvalidInput(field, f"expected several, as in [{values!r}], got one text")
-    if len(values) > RECALL_FILTERS_MAX:
-        raise errors.LimitExceeded(field, limit=RECALL_FILTERS_MAX, actual=len(values), unit=field)
+    check_count(field, len(values), limit=RECALL_FILTERS_MAX, unit=field)
     return values
 
 
 def _checked_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
         raise errors.InvalidInput("metadata", f"expected a mapping, got {type(metadata).__name__}")
-    if len(metadata) > RECALL_FILTERS_MAX:
-        raise errors.LimitExceeded("metadata", limit=RECALL_FILTERS_MAX, actual=len(metadata), unit="keys")
+    check_count("metadata", len(metadata), limit=RECALL_FILTERS_MAX, unit="keys")
     return dict(checked_json("metadata", dict(metadata), bytes_max=METADATA_BYTES_MAX))
