@@ -209,10 +209,6 @@ def _request(event: ForgetRequested, position: int) -> str | None:
     return why or _scopes(event, position)
 
 
-def _erased(event: ContentErased, _position: int) -> str | None:
-    return _ranges(event.versions)
-
-
 def _ranges(versions: Iterable[tuple[int, int]]) -> str | None:
     return None if all(first <= last for first, last in versions) else "it names versions that cannot be"
 
@@ -264,7 +260,7 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     ContextServed: _context,
     RecallJudged: _judgement,
     ForgetRequested: _request,
-    ContentErased: _erased,
+    ContentErased: lambda event, _: _ranges(event.versions),
     TokenCreated: _scopes,
     ItemPut: _value,
     FactAsserted: _value,

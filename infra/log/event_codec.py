@@ -95,7 +95,9 @@ class EventCodec:
         event = decode(topic, state, position=position)
         if isinstance(event, SessionStarted) and event.sealed_title:
             title = sealer.open(stream, version, topic, event.sealed_title, position=position)
-            return msgspec.structs.replace(event, title="" if title is None else _text(title), sealed_title=b"")
+            # A title that is no text was not sealed by mnemolog, and is only a label.
+            said = "" if title is None else title.decode(errors="replace")
+            return msgspec.structs.replace(event, title=said, sealed_title=b"")
         return event
 
     def recorded_events(self, rows: Iterable[Sequence[Any]]) -> list[RecordedEvent]:
@@ -142,8 +144,3 @@ class EventCodec:
             key=key,
             event=event,
         )
-
-
-def _text(title: bytes) -> str:
-    """Return a decrypted title. One that is no text was not sealed by mnemolog, and is only a label."""
-    return title.decode(errors="replace")

@@ -48,7 +48,7 @@ from mnemolog.domain.position import Micros
 
 def describe(event: Event, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:
     """Return an event in words, on one line that is safe to print; cut to `characters_max`, or whole for None."""
-    what = _session_event(event) or _memory_event(event) or _forgetting_event(event) or _by_fields(event)
+    what = _session_event(event) or _memory_event(event) or _forgetting_event(event) or f"{event.topic} {_json(event)}"
     return one_line(what, characters_max=characters_max)
 
 
@@ -171,11 +171,6 @@ def _judgement(event: RecallJudged) -> str:
     said = [f"{word} {', '.join(map(str, turns))}" for word, turns in sides if turns]
     found = "; ".join([*said, *(["nothing answers it"] if event.nothing else [])])
     return f"recall {event.receipt} judged{f' by {event.by}' if event.by else ''}: {found}"
-
-
-def _by_fields(event: Event) -> str:
-    """Describe an event without words of its own by its topic and its fields."""
-    return f"{event.topic} {_json(event)}"
 
 
 def _json(value: Any) -> str:

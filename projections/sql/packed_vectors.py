@@ -27,12 +27,7 @@ MIDDLE_OF_LOW: Final = 7.5
 
 def width_of(dimension: int) -> int:
     """Return the size of a packed vector in bytes."""
-    return high_width_of(dimension) + (dimension + 1) // 2
-
-
-def high_width_of(dimension: int) -> int:
-    """Return how many bytes of a packed vector hold the high bits and the step."""
-    return dimension + STEP_BYTES
+    return dimension + STEP_BYTES + (dimension + 1) // 2
 
 
 def pack(vectors: Vectors) -> Packed:

@@ -177,13 +177,6 @@ def _lengths(connection: sa.Connection, first: int) -> tuple[int, bytes]:
     return words, lengths.tobytes()
 
 
-def lengths_of(connection: sa.Connection, positions: Sequence[int]) -> dict[int, int]:
-    """Return how many words the text index has of the turns at these positions."""
-    return {
-        position: number_in(stored) for position, stored in fetch(connection, _LENGTHS + _LISTED, listed(positions))
-    }
-
-
 def forget(connection: sa.Connection, positions: Sequence[int]) -> None:
     """Remove turns from their blocks. Call it before the rows of the turns are deleted."""
     closed = closed_to(connection)
@@ -196,7 +189,7 @@ def forget(connection: sa.Connection, positions: Sequence[int]) -> None:
             of_block[position // BLOCK].append(position % BLOCK)
         for number, places in of_block.items():
             _remove(connection, key, number, places)
-    lengths = lengths_of(connection, gone)
+    lengths = {position: number_in(stored) for position, stored in fetch(connection, _LENGTHS + _LISTED, some)}
     for number in sorted({position // BLOCK for position in gone}):
         _forget_in(connection, number, {position for position in gone if position // BLOCK == number}, lengths)
 

@@ -219,7 +219,9 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
         vectors=sum(manifest.vectors for manifest in used),
         segments=len(found.chain),
         bytes=size_of(found.folder),
-        skipped=tuple(turn for manifest in used for turn in _skipped(manifest)),
+        skipped=tuple(
+            SkippedTurn(position=item.position, why=item.why) for manifest in used for item in manifest.skipped
+        ),
         unused=tuple(_unused(found)),
     )
 
@@ -255,11 +257,6 @@ def _missing(fingerprint: str, head: Position) -> GenerationStatus:
         segments=0,
         bytes=0,
     )
-
-
-def _skipped(manifest: Manifest) -> Iterable[SkippedTurn]:
-    """Return the turns that the model refused, from a manifest."""
-    return [SkippedTurn(position=item.position, why=item.why) for item in manifest.skipped]
 
 
 def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:
