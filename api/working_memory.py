@@ -20,7 +20,6 @@ from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event,
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
-from mnemolog.domain.working_memory import MISSING, value_at
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
@@ -63,8 +62,8 @@ class MemoryView(ABC):
         A stored `None` is returned as `None`; pass `default=mnemolog.MISSING` to tell the two apart. The result is
         a copy: changing it does not change working memory. Raises `InvalidInput` for a reserved key.
         """
-        found = value_at(self._state(), key, self._now())
-        return default if found is MISSING else found
+        found = memory.value_at(self._state(), key, self._now())
+        return default if found is memory.MISSING else found
 
     def keys(self, pattern: str | None = None) -> list[str]:
         """Return the keys that have a value, sorted.
@@ -139,7 +138,7 @@ class WorkingMemory(MemoryView):
         def decision(state: SessionState | None, now: Micros) -> list[Event]:
             nonlocal deletes, was_there
             deletes = bool(events := memory.delete_value(self.id, state, key))
-            was_there = deletes and state is not None and value_at(state, key, now) is not MISSING
+            was_there = deletes and state is not None and memory.value_at(state, key, now) is not memory.MISSING
             return events
 
         made = self._decide(decision)

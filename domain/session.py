@@ -49,7 +49,6 @@ from mnemolog.domain.moments import Time, checked_position, parse_said_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.spans import Spans, cut, own
 from mnemolog.domain.state import NoteState, SessionState, checkpoint_of, entry_bytes, new_value, task_of
 from mnemolog.domain.threads import Blob, pack, unpack
 
@@ -367,16 +366,16 @@ def _created_in(state: SessionState, event: CheckpointRestored) -> str | None:
     return checkpoint.session if checkpoint.position == event.position else None
 
 
-def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> Spans:
+def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> spans.Spans:
     """Return what a session would see if nothing had ever been hidden.
 
     `beginnings` are the first events of its ancestors, root first. Their states are not needed.
     """
     chain = [(session_of(first.stream) or "", first.position, first.event) for first in beginnings]
-    found: Spans = ()
+    found: spans.Spans = ()
     for session, position, event in [*chain, (state.session, state.started_position, state.started)]:
         at = event.branched_at if isinstance(event, SessionStarted) else None
-        found = cut(found, upto=Position(0 if at is None else at)) + own(session, at=position)
+        found = spans.cut(found, upto=Position(0 if at is None else at)) + spans.own(session, at=position)
     return found
 
 

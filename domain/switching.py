@@ -45,7 +45,6 @@ from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionSt
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.request import without_actor
-from mnemolog.domain.session import rewind
 from mnemolog.domain.state import SessionState
 
 _STREAM_PREFIX: Final = "agent/"
@@ -230,7 +229,7 @@ def _in_place(asked: SwitchRequest, state: SessionState | None, *, head: Positio
         case SwitchReason.RESUME:
             events = session.resume(asked.to, state)
         case SwitchReason.REWIND:
-            events = rewind(asked.to, state, to=asked.at or 0, head=head)
+            events = session.rewind(asked.to, state, to=asked.at or 0, head=head)
         case _:
             session.opened(asked.to, state)
             events = []

@@ -19,7 +19,6 @@ from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine
 from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.keys.keyring import CheckedKeys, check
-from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.open import keys_of
 from mnemolog.infra.log.postgres.address import read_address
@@ -149,14 +148,14 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
     Raises `BackupUnusable`.
     """
     address = None if (folder / KEYS_NOTE_FILE).exists() else read_address(folder)
-    if address is not None or (not (folder / KEYS_NOTE_FILE).exists() and (folder / KEYS_FILE).is_file()):
+    if address is not None or (not (folder / KEYS_NOTE_FILE).exists() and (folder / keys_file.KEYS_FILE).is_file()):
         try:
             with closing(keys_of(folder, log_id=log_id, address=address)) as keys:
                 keys.copy_to(target)
             check(SqliteKeys(target, log_id=log_id))
         except (errors.KeysMissing, errors.LogDamaged) as error:
             why = error.why if isinstance(error, errors.KeysMissing) else str(error)
-            what = KEYS_FILE if address is None else "keys"
+            what = keys_file.KEYS_FILE if address is None else "keys"
             raise errors.BackupUnusable(folder, f"its {what} cannot be used: {why}") from error
         return
     note = manifests.read_keys_note(folder)

@@ -19,7 +19,6 @@ from mnemolog.infra.keys.key_tree import Node
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.atomic_files import sync
 from mnemolog.infra.runtime.paths import is_writable
-from mnemolog.infra.sqlite import copy_database
 
 CHECKPOINT_POLL_S: Final = 0.02
 
@@ -182,7 +181,7 @@ class SqliteKeys:
         """See `KeysEngine`."""
         if not self.is_there():
             raise self.missing("it does not exist")
-        copy_database(self.path, target)
+        sqlite.copy_database(self.path, target)
 
     def replace(self, copy: Path) -> None:
         """See `KeysEngine`. The file gets its name. It must not be open yet."""

@@ -23,7 +23,6 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.position_blocks import LENGTH_MAX, closed_to
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.sql.words import stems_of
 
@@ -68,7 +67,7 @@ _NOTHING_KEPT: Final = _Kept("", np.empty(0, dtype=np.uint16))
 def corpus(connection: sa.Connection, *, upto: Position | None) -> Corpus:
     """Return the number of turns up to `upto` (None for all), and of the words in them."""
     end = INTEGER_MAX if upto is None else upto + 1
-    count = min(closed_to(connection), end) // position_blocks.BLOCK
+    count = min(position_blocks.closed_to(connection), end) // position_blocks.BLOCK
     query = "SELECT coalesce(sum(turns), 0), coalesce(sum(words), 0) FROM blocks WHERE block < ?"
     ((turns, tokens),) = fetch(connection, query, count)
     query = f"SELECT count(*), CAST(group_concat(sz, '') AS BLOB) FROM {TEXT_INDEX}_docsize WHERE id >= ? AND id < ?"
@@ -199,12 +198,12 @@ def _lengths(connection: sa.Connection, turns: Positions) -> Lengths:
 
     Raises `ProjectionUnreadable` for a turn whose length is missing.
     """
-    lengths = np.full(len(turns), LENGTH_MAX, dtype=np.int64)
+    lengths = np.full(len(turns), position_blocks.LENGTH_MAX, dtype=np.int64)
     stored = _stored_lengths(connection)
     closed = int(np.searchsorted(turns, len(stored)))
     lengths[:closed] = stored[turns[:closed]]
     lengths -= 1
-    unknown = np.flatnonzero(lengths == LENGTH_MAX - 1)
+    unknown = np.flatnonzero(lengths == position_blocks.LENGTH_MAX - 1)
     if len(unknown):
         lengths[unknown] = _indexed_lengths(connection, turns[unknown].tolist())
     return lengths

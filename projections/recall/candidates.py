@@ -23,11 +23,9 @@ from mnemolog.projections.recall.newer import later_statement
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.repeated_questions import askings
 from mnemolog.projections.recall.request import Kind, Request, request_of
-from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import TERMS_MAX, terms_of, wholes_of, words_of
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
@@ -67,9 +65,9 @@ class Offer(NamedTuple):
     head: Position
     """Turns after this position are ignored."""
     terms: QueryTerms
-    found: Found
+    found: text_search.Found
     """The text leg's turns; empty in `vector` mode."""
-    filters: Filters
+    filters: queries.Filters
     allowed: PositionMask | None
     """The turns that the filters leave; None for all."""
     newest: Position
@@ -93,7 +91,7 @@ class Candidates(NamedTuple):
     alike: Mapping[Position, object]
     """Of turns that say the same as others of their role, speaker and scope, word for word: what is equal for them."""
     terms: QueryTerms
-    counts: Counts
+    counts: text_search.Counts
     now: Micros
     later: Callable[[sa.Connection, Position], Turn | None] | None
     """Returns what was said later about the same thing as a turn; None if no vectors answered."""
@@ -134,7 +132,7 @@ def read_query(
 
 
 def from_views(
-    connection: sa.Connection, question: Question, filters: Filters, *, head: Position, wanted: int
+    connection: sa.Connection, question: Question, filters: queries.Filters, *, head: Position, wanted: int
 ) -> Offer:
     """Return the best `wanted` turns by text as of `head`, and the limits for the vector leg.
 
@@ -146,7 +144,7 @@ def from_views(
         filters, (newest, now) = replace(filters, upto=head), queries.last_turn(connection, upto=head)
     terms = read_query(connection, question, scopes=filters.scopes, upto=head, language=language)
     unindexed = None if language == indexed else language
-    found, allowed = NOTHING_FOUND, None
+    found, allowed = text_search.NOTHING_FOUND, None
     if terms.request.kind == Kind.ORDER and not filters.roles:
         filters = replace(filters, roles=(Role.USER,))
     if not filters.leave_everything:

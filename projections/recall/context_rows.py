@@ -14,7 +14,6 @@ from mnemolog.domain.spans import Span
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.queries import one_of
 from mnemolog.projections.sql.span_queries import in_spans
 from mnemolog.projections.sql.words import stems_of_each
 
@@ -91,7 +90,9 @@ def _runs(places: Iterable[int]) -> list[list[int]]:
 
 def _in_spans(connection: sa.Connection, rows: Rows, spans: Sequence[Span]) -> Rows:
     """Return the rows whose turns are in any of `spans`."""
-    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(sorted(rows.positions))), in_spans(spans))
+    query = sa.select(TURNS.c.position).where(
+        TURNS.c.position.in_(queries.one_of(sorted(rows.positions))), in_spans(spans)
+    )
     left = set(connection.execute(query).scalars())
     return rows.without(set(rows.positions) - left)
 

@@ -14,7 +14,6 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
-from mnemolog.projections.sql.queries import Filters
 
 Search = Callable[[str], int | None]
 """Returns where a text holds a phrase, None if it does not."""
@@ -39,7 +38,7 @@ def find_turns(
     views: Views,
     search: Search,
     *,
-    filters: Filters,
+    filters: queries.Filters,
     after: Position,
     limit: int,
     seen_by: Callable[[str], Spans] | None,
@@ -59,7 +58,7 @@ def find_turns(
 def _matches(
     views: Views,
     search: Search,
-    filters: Filters,
+    filters: queries.Filters,
     after: Position,
     seen_by: Callable[[str], Spans] | None,
 ) -> Iterator[list[Turn]]:

@@ -17,8 +17,6 @@ from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import sqlite as copying
-from mnemolog.infra.keys import sqlite_keys
-from mnemolog.infra.log.sqlite import engine as log_engine
 from mnemolog.operations import backup_manifest, restore
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
@@ -249,8 +247,7 @@ def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeyp
                 raise mnemolog.StorageFull(target)
             real(source, target, **options)
 
-        monkeypatch.setattr(log_engine, "copy_database", copy)
-        monkeypatch.setattr(sqlite_keys, "copy_database", copy)
+        monkeypatch.setattr(copying, "copy_database", copy)
 
     for number in (1, 2):
         failing(number)

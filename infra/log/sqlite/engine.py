@@ -31,7 +31,6 @@ from mnemolog.infra.opened_files import LOOK_EVERY_NS, OpenedFiles
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.infra.runtime.regular_files import read_file
-from mnemolog.infra.sqlite import copy_database
 
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""
@@ -287,7 +286,7 @@ class SqliteEngine(LogEngine):
     def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
         """See `LogEngine`."""
         self._files.require_in_place()
-        copy_database(self.path, target, moved=moved)
+        sqlite.copy_database(self.path, target, moved=moved)
         self._files.require_in_place()
 
     def close(self) -> None:
