@@ -74,8 +74,7 @@ def _write(log: EventLog, file: BinaryIO, *, after: Position, upto: Position, pr
     for line in export_lines(log, after=after, upto=upto, progress=progress):
         written += file.write(encoded(line))
         end = line
-    if not isinstance(end, ExportTrailer):
-        raise AssertionError("an export has an end")
+    assert isinstance(end, ExportTrailer), "an export has an end"
     head = Head(position=Position(end.position), digest=end.digest)
     return LogExport(log_id=log.log_id, after=after, events=end.events, head=head, bytes=written)
 
