@@ -220,12 +220,13 @@ def _gated(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
 def _followed(items: Iterator[Any], visible: AuditedReads, operation: str, scope: str | Sequence[str]) -> Iterator[Any]:
     """Yield items; a line at the end has their positions. The line before the first one says that they were asked for.
 
-    The caller's own calls come in between, so this is no block of `reading`.
+    The caller's own calls come in between, so this is no block of `reading`. The items are inside of the scopes:
+    `VisibleEvents.read` looks up what a batch of events refers to, where here each item would be asked about alone.
     """
     outer = _SHOWN.get()
     shown = outer or Shown()
     try:
-        for item in map(visible.admitted, items):
+        for item in items:
             shown.collect(item)
             yield item
     finally:
