@@ -195,8 +195,8 @@ def gated(prefix: str) -> Callable[[Kind], Kind]:
 
 
 def _gated(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    gives = "gives_back" in vars(method)
-    silent = gives or method.__annotations__.get("return") in SHOW_NOTHING
+    gives, returns = "gives_back" in vars(method), method.__annotations__.get("return")
+    silent = gives or getattr(returns, "__name__", returns) in SHOW_NOTHING  # A type where options were read.
 
     @wraps(method)
     def call(self: Any, /, *args: Any, **given: Any) -> Any:
