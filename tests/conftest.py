@@ -114,6 +114,12 @@ def through(request):
 
 
 @pytest.fixture
+def anyio_backend():
+    """The event loop of the tests that are coroutines."""
+    return "asyncio"
+
+
+@pytest.fixture
 def clock():
     return FakeClock()
 

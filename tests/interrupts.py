@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -45,6 +45,33 @@ def interrupted_when(ready: Callable[[], None]) -> Iterator[None]:
         interrupting.result()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def at_each_line(files: Collection[str], *, more_than: int) -> Iterator[Callable[[Callable[[], Any]], bool]]:
+    """Yield, time after time, what does a call and interrupts it: before its first line, before its second, and so on.
+
+    It tells whether the call came through; that was the last time. `more_than` is how many lines there are at least.
+    """
+    at, through = 0, False
+    while not through:
+        seen: list[str] = []
+
+        def see(line: str, seen: list[str] = seen, at: int = at) -> None:
+            seen.append(line)
+            if len(seen) == at + 1:
+                raise Interrupt
+
+        def came_through(call: Callable[[], Any], see: Callable[[str], None] = see, seen: list[str] = seen) -> bool:
+            nonlocal through
+            with suppress(Interrupt):
+                trace_lines(files, see, call)
+                through = True
+            print(f"interrupted before: {seen[-1]}")  # Shown where a test fails.
+            return through
+
+        yield came_through
+        at += 1
+    assert at > more_than
 
 
 def trace_lines(files: Collection[str], see: Callable[[str], None], call: Callable[[], Any]) -> Any:

@@ -135,6 +135,32 @@ class Picky(HashEncoder):
         return super().encode(texts)
 
 
+class SlowToLoad(HashEncoder):
+    """A model that is not loaded before it `may` be: not even its dimension is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may, self._dimension, self.dimension = threading.Event(), self.dimension, None
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        assert self.may.wait(WAIT_S)
+        self.dimension = self._dimension
+        return super().encode(texts)
+
+
+class StuckEncoder(HashEncoder):
+    """A model that does not answer while `free` is not set. `entered` is set once it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.free = threading.Event(), threading.Event()
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.entered.set()
+        assert self.free.wait(WAIT_S)
+        return super().encode(texts)
+
+
 @contextmanager
 def blocks_of(positions: int) -> Iterator[None]:
     """Views with blocks of so many positions instead of thousands."""
@@ -195,6 +221,14 @@ def append(
         ]
 
     return work
+
+
+@contextmanager
+def nothing_written(store: MemoryStore) -> Iterator[None]:
+    """Check that what happens in the block appends no event."""
+    head = store.head()
+    yield
+    assert store.head() == head
 
 
 def read_all(log: EventLog, *, after: int = 0) -> list[Any]:

@@ -32,6 +32,7 @@ from tests.support import (
     append,
     append_as_one_group,
     in_thread,
+    nothing_written,
     once,
     queue_up,
     read_all,
@@ -62,6 +63,11 @@ def keyed(session, *turns):
 
 class EventLogContract:
     """What every event log promises. Subclass it and provide `log`, empty."""
+
+    @pytest.fixture
+    def session_s(self, log):
+        """The first event of the log starts session `s`."""
+        log.appends.transact(start("s"))
 
     def test_events_are_read_in_the_order_of_appends_by_position_batch_and_stream(self, log):
         """Positions rise across streams, versions within one; any part of the log can be read."""
@@ -163,15 +169,14 @@ class EventLogContract:
         assert [item.event.position for item in (one, two, three)] == [3, 4, 4]
         assert [item.deduplicated for item in (first, one, two, three)] == [False, True, False, True]
         assert one.event == first.event
-        before = log.head()
-        for turns in ([("new", "fine"), ("k", "twice")], [("m", "x"), ("m", "other")]):
+        with nothing_written(log):
+            for turns in ([("new", "fine"), ("k", "twice")], [("m", "x"), ("m", "other")]):
+                with pytest.raises(errors.DuplicateKey) as caught:
+                    log.appends.transact(keyed("s", *turns))
+                assert caught.value.key == turns[-1][0]
             with pytest.raises(errors.DuplicateKey) as caught:
-                log.appends.transact(keyed("s", *turns))
-            assert caught.value.key == turns[-1][0]
-        with pytest.raises(errors.DuplicateKey) as caught:
-            log.appends.transact(keyed("s", ("k", "twice")))
-        assert (caught.value.key, caught.value.position) == ("k", 3)
-        assert log.head() == before
+                log.appends.transact(keyed("s", ("k", "twice")))
+            assert (caught.value.key, caught.value.position) == ("k", 3)
         log.appends.transact(keyed("b", ("k", "in b")))
         assert texts_of(read_all(log)) == ["x", "y", "in b"]
         log.appends.transact(lambda tx: decide(tx, "s", FROM_THE_LOG, partial(end, "s", reason="ended")))
@@ -221,9 +226,9 @@ class EventLogContract:
         assert log.appends.transact(end_and_look) == (4, 3, True), "what it has staged"
         assert all(state.ended for state in both())
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_work_that_raises_undoes_only_itself_in_a_group(self, log):
         """Those before and after it in the same commit are written, and do not see it."""
-        log.appends.transact(start("s"))
 
         def bad(tx):
             append("s", "bad", "worse", keys=["k", "l"])(tx)
@@ -244,9 +249,9 @@ class EventLogContract:
         assert texts_of(read_all(log)) == ["first", "second"]
         assert verify(log).sound
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_group_is_written_in_the_order_of_its_calls_as_if_each_came_alone(self, log):
         """One key is one event, one version has one winner; nothing is written of the others."""
-        log.appends.transact(start("s"))
         outcomes = append_as_one_group(log, [append("s", str(n)) for n in range(50)])
         assert [outcome.result() for outcome in outcomes] == [[2 + n] for n in range(50)]
         outcomes = append_as_one_group(log, [keyed("s", ("k", "once"))] * 4)
@@ -260,9 +265,9 @@ class EventLogContract:
         assert (won, lost) == ([[53]], [(52, 53)] * 7)
         assert texts_of(read_all(log)) == [*(str(n) for n in range(50)), "once", "winner 0"]
 
+    @pytest.mark.usefixtures("session_s")
     def test_many_threads_lose_nothing(self, log):
         """Every acknowledged append of every thread is there once, each thread's in its order."""
-        log.appends.transact(start("s"))
         barrier = threading.Barrier(16)
 
         def one(name):
@@ -277,9 +282,9 @@ class EventLogContract:
             assert [texts[position] for position in positions] == [f"{name}/{n}" for n in range(50)]
         assert verify(log).sound
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, log, folder, write_lock):
         """The waiting time ends in our own error; when the lock is free, the next append works."""
-        log.appends.transact(start("s"))
         waiting = open_log(folder, clock=FakeClock(), create=False, busy_timeout_s=0.2)
         with write_lock():
             for _ in range(2):
@@ -290,9 +295,9 @@ class EventLogContract:
         assert waiting.appends.transact(append("s", "free")) == [2]
         waiting.close()
 
+    @pytest.mark.usefixtures("session_s")
     def test_close_finishes_what_is_queued(self, log):
         """What was accepted before `close()` is written, what comes after is refused."""
-        log.appends.transact(start("s"))
         queued = []
 
         def fill_and_close():
@@ -306,9 +311,9 @@ class EventLogContract:
         with pytest.raises(errors.StoreClosed):
             log.appends.transact(append("s", "too late"))
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_closed_log_refuses_everything(self, log):
         """Every call after `close()` says so, also a reading that was begun before."""
-        log.appends.transact(start("s"))
         log.appends.transact(append("s", "one", "two"))
         reading = log.read(after=0, upto=3, batch_max=1)
         assert len(next(reading)) == 1
@@ -334,9 +339,9 @@ class EventLogContract:
             with pytest.raises(errors.StoreClosed):
                 call()
 
+    @pytest.mark.usefixtures("session_s")
     def test_what_was_appended_is_there_after_reopening(self, log, folder):
         """Another opening of the file reads the same events, the same head, the same identity."""
-        log.appends.transact(start("s"))
         log.appends.transact(append("s", "one", "two", keys=["k", None]))
         log.close()
         again = open_log(folder, clock=FakeClock(), create=False)
@@ -346,17 +351,17 @@ class EventLogContract:
         assert verify(again).sound
         again.close()
 
+    @pytest.mark.usefixtures("session_s")
     def test_names_and_keys_have_no_nul(self, log):
         """PostgreSQL cannot store one in a text, so no log takes one: events can move between databases."""
-        log.appends.transact(start("s"))
         for stream, topic, key in (("a\0", "t", "k"), ("a", "t\0", "k"), ("a", "t", "\0")):
             with pytest.raises(errors.InvalidInput, match="NUL"):
                 log.appends.transact(lambda tx, row=(stream, topic, key): tx.append_stored(*row[:2], b"\0", key=row[2]))
         assert log.appends.transact(lambda tx: tx.append_stored("a", "t", b"\0", key="k")) == 2
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_fork_may_not_use_the_log_and_the_parent_may(self, log):
         """A child of fork() gets `StoreForked` from every call; the parent goes on as if nothing was."""
-        log.appends.transact(start("s"))
         log.appends.transact(append("s", "before"))
 
         def attempt(call):
@@ -384,9 +389,9 @@ class EventLogContract:
         assert log.appends.transact(append("s", "after")) == [3]
         assert verify(log).sound
 
+    @pytest.mark.usefixtures("session_s")
     def test_closing_the_log_ends_its_subscriptions(self, log):
         """A subscription that is read when the log closes ends, or says that it is closed; it reads no more."""
-        log.appends.transact(start("s"))
         subscription = recorder_of(log).subscribe(gt=0)
         try:
             assert next(subscription).id == 1
@@ -403,9 +408,9 @@ class EventLogContract:
         finally:
             subscription.stop()
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_subscription_receives_what_another_process_appends(self, log, folder):
         """Nobody notifies us across processes, yet every event arrives, in order."""
-        log.appends.transact(start("s"))
         with recorder_of(log).subscribe(gt=0) as subscription:
             child = start_child(CHILD, folder, "s", 30)
             received = in_thread(lambda: [next(subscription) for _ in range(31)])
@@ -414,9 +419,9 @@ class EventLogContract:
         assert child.returncode == 0
         assert [int(line) for line in output.split()] == list(range(2, 32))
 
+    @pytest.mark.usefixtures("session_s")
     def test_a_subscription_receives_what_this_process_appends(self, log):
         """Own appends wake the subscription; topics and the position asked for are kept."""
-        log.appends.transact(start("s"))
         with recorder_of(log).subscribe(gt=1, topics=["turn.recorded.v1"]) as subscription:
             log.appends.transact(append("s", "one", "two"))
             log.appends.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=3))
@@ -424,9 +429,9 @@ class EventLogContract:
             received = in_thread(lambda: [next(subscription).id for _ in range(3)])
             assert received.result() == [2, 3, 5]
 
+    @pytest.mark.usefixtures("session_s")
     def test_an_append_after_another_process_wrote_follows_it(self, log, folder):
         """What the writer remembers of the log is not trusted once somebody else wrote."""
-        log.appends.transact(start("s"))
         log.appends.transact(keyed("s", ("k", "mine")))
         for n in range(2):
             child = start_child(CHILD, folder, "s", 2)

@@ -30,10 +30,14 @@ class Ran(NamedTuple):
     stdout: str
     stderr: str
 
+    def exited(self, code=0):
+        """The same, after checking how it ended."""
+        assert self.returncode == code, self
+        return self
+
     @property
     def json(self):
-        assert self.returncode == 0, self.stderr
-        return json.loads(self.stdout)
+        return json.loads(self.exited().stdout)
 
 
 @pytest.fixture

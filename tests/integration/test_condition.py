@@ -6,15 +6,14 @@ import threading
 
 from mnemolog.infra.runtime import condition
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
-from tests.interrupts import Interrupt, trace_lines
+from tests.interrupts import at_each_line
 from tests.support import in_thread, wait_until
 
 
 def test_an_interrupt_at_any_line_leaves_a_condition_that_works():
     """Of a thread that waits, and of one that notifies: the next change reaches all, and no lock is left taken."""
-    at, through = 0, False
-    while not through:
-        changed, ready, seen = InterruptSafeCondition(), threading.Event(), []
+    for interrupted in at_each_line({condition.__file__}, more_than=10):
+        changed, ready = InterruptSafeCondition(), threading.Event()
 
         def found(ready=ready):
             return True if ready.is_set() else None
@@ -27,24 +26,13 @@ def test_an_interrupt_at_any_line_leaves_a_condition_that_works():
             changed.wait_for(found, timeout_s=0.001)
             change()
 
-        def see(source, seen=seen, at=at):
-            seen.append(source)
-            if len(seen) == at + 1:
-                raise Interrupt
-
         waiting = in_thread(lambda changed=changed, found=found: changed.wait_for(found, timeout_s=None))
         wait_until(lambda changed=changed: len(changed._gates) == 1, what="the thread that waits")
-        try:
-            trace_lines({condition.__file__}, see, wait_and_notify)
-            through = True
-        except Interrupt:
-            pass
+        interrupted(wait_and_notify)
         ready.set()
         in_thread(change).result(5)
-        assert waiting.result(5) is True, seen[-1]
+        assert waiting.result(5) is True
         assert changed._gates == []
-        at += 1
-    assert at > 10
 
 
 def test_waking_a_thread_twice_is_no_error():

@@ -9,7 +9,7 @@ import pytest
 from mnemolog.domain.errors import StoreClosed
 from mnemolog.infra.log import group_commit
 from mnemolog.infra.log.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
-from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
+from tests.interrupts import Interrupt, at_each_line, interrupted_when, line_of
 from tests.support import in_thread, wait_until
 
 CODE = {group_commit.__file__}
@@ -217,33 +217,17 @@ def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole
 
 def test_an_interrupt_at_any_line_leaves_a_queue_that_works():
     """Wherever Ctrl-C hits the one who writes: the next request is served, and closing does not hang."""
-    at, through = 0, False
-    while not through:
-        groups, seen = Groups(), []
+    for interrupted in at_each_line(CODE, more_than=10):
+        groups = Groups()
         groups.queue.submit(lambda _: None)
-
-        def see(line, seen=seen, at=at):
-            seen.append(line)
-            if len(seen) == at + 1:
-                raise Interrupt
-
-        try:
-            trace_lines(CODE, see, lambda queue=groups.queue: queue.submit(lambda _: "mine"))
-            through = True
-        except Interrupt:
-            pass
+        interrupted(lambda queue=groups.queue: queue.submit(lambda _: "mine"))
         later = in_thread(lambda queue=groups.queue: queue.submit(lambda _: "next"))
-        assert later.result(5) == "next", seen[-1]
+        assert later.result(5) == "next"
         in_thread(groups.queue.close).result(5)
-        at += 1
-    assert at > 10
 
 
-def follow(groups, see):
-    """Submit from this thread as the second of a group of three, seeing every line.
-
-    Return whether we came through, and the outcomes of the other two.
-    """
+def follow(groups, came_through):
+    """Submit from this thread as the second of a group of three, interrupted. Return the outcomes of the other two."""
     let_go = groups.hold()
     outcomes = [groups.submit("first")]
 
@@ -253,35 +237,21 @@ def follow(groups, see):
         let_go()
 
     helping = in_thread(once_we_wait)
-    through = True
-    try:
-        trace_lines(CODE, see, lambda: groups.queue.submit(lambda _: "second"))
-    except Interrupt:
-        through = False
-        if groups.waiting == 2:  # Before we were in the queue: let another take our place.
-            outcomes.append(in_thread(lambda: groups.queue.submit(lambda _: "second")))
+    # Where it hit before we were in the queue, let another take our place.
+    if not came_through(lambda: groups.queue.submit(lambda _: "second")) and groups.waiting == 2:
+        outcomes.append(in_thread(lambda: groups.queue.submit(lambda _: "second")))
     helping.result()
-    return through, outcomes
+    return outcomes
 
 
 def test_an_interrupt_at_any_line_of_one_who_is_woken_wakes_the_next():
     """Those of a group wake one another: the interrupted one passes the waking on."""
-    at, through = 0, False
-    while not through:
-        groups, seen = Groups(), []
-
-        def see(line, seen=seen, at=at):
-            seen.append(line)
-            if len(seen) == at + 1:
-                raise Interrupt
-
-        through, outcomes = follow(groups, see)
-        assert {"first", "third"} <= {outcome.result() for outcome in outcomes}
+    for interrupted in at_each_line(CODE, more_than=10):
+        groups = Groups()
+        assert {"first", "third"} <= {outcome.result() for outcome in follow(groups, interrupted)}
         later = in_thread(lambda queue=groups.queue: queue.submit(lambda _: "next"))
         assert later.result() == "next"
         in_thread(groups.queue.close).result()
-        at += 1
-    assert at > 10
 
 
 def test_a_leader_waits_for_those_of_the_last_group_and_no_longer_than_writing_took(groups):

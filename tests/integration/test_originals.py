@@ -23,14 +23,9 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import BLOB_BYTES_MAX
 from mnemolog.domain.session import Original, new_turn, original_of
 from mnemolog.domain.threads import Blob
+from tests.support import nothing_written
 
 FORM = "tests.bytes"
-
-
-@pytest.fixture
-def store(folder):
-    with MemoryStore.open(folder, model=None) as store:
-        yield store
 
 
 def turn(session, text, data=None, role="user"):
@@ -76,14 +71,15 @@ def test_an_original_that_does_not_fit_its_turn_is_damage():
 def test_what_cannot_be_an_original_is_refused_and_nothing_is_written(store):
     """Not even the turns before it."""
     store.start_session("s")
-    head = store.head()
-    for original, error in (
-        (Original(form="", data=b"x"), InvalidInput),
-        (Original(form=FORM, data=bytes(BLOB_BYTES_MAX + 1)), LimitExceeded),
-    ):
-        with pytest.raises(error):
-            store.record_many([turn("s", "said"), NewTurn(session="s", role="user", text="said", original=original)])
-    assert store.head() == head
+    with nothing_written(store):
+        for original, error in (
+            (Original(form="", data=b"x"), InvalidInput),
+            (Original(form=FORM, data=bytes(BLOB_BYTES_MAX + 1)), LimitExceeded),
+        ):
+            with pytest.raises(error):
+                store.record_many(
+                    [turn("s", "said"), NewTurn(session="s", role="user", text="said", original=original)]
+                )
 
 
 def test_a_retry_with_another_original_is_another_turn(store):

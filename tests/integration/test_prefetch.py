@@ -17,7 +17,7 @@ from mnemolog.projections.recall import prefetch, prefetch_ticket
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request, StoreState
-from tests.interrupts import Interrupt, trace_lines
+from tests.interrupts import Interrupt, at_each_line
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -490,32 +490,19 @@ CALLS = {
 def test_an_interrupt_at_any_line_leaves_a_prefetcher_that_works(call):
     """Wherever Ctrl-C hits: the next call is served, none hangs, and nothing is handed out twice."""
     prepare, do = CALLS[call]
-    at, through = 0, False
-    while not through:
-        desk, seen = Desk(), []
+    for interrupted in at_each_line(SOURCES, more_than=3):
+        desk = Desk()
         prepare(desk)
-
-        def see(source, seen=seen, at=at):
-            seen.append(source)
-            if len(seen) == at + 1:
-                raise Interrupt
-
-        try:
-            trace_lines(SOURCES, see, lambda do=do, desk=desk: do(desk))
-            through = True
-        except Interrupt:
-            pass
+        interrupted(lambda desk=desk: do(desk))
         desk.free.set()
         if call == "closing":
-            assert in_thread(lambda desk=desk: desk.close(timeout_s=WAIT_S)).result(5), seen[-1]
+            assert in_thread(lambda desk=desk: desk.close(timeout_s=WAIT_S)).result(5)
         else:
             take = partial(desk.take, "a", wait_s=0.01)
             assert (
                 in_thread(take).result(5).recall is None or what(in_thread(take).result(5)) == PrefetchReason.NONE_ASKED
             )
             still_works(desk)
-        at += 1
-    assert at > 3
 
 
 BLOCKED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,9 @@ class MemoryLog:
         return [(turn.position, turn.stream.removeprefix("session/"), turn.event.text) for turn in turns]
 
 
-def views_of(log):
-    """Views in memory that have read all of `log`."""
+@contextmanager
+def reading(log):
+    """A connection to views in memory that have read all of `log`."""
     engine = sa.create_engine(
         "sqlite+pysqlite://",
         module=dbapi2,
@@ -76,7 +78,9 @@ def views_of(log):
     )
     views = Views(ProjectionDatabase(engine, Path("memory")), log)
     views.catch_up()
-    return views
+    with views.database.reading() as connection:
+        yield connection
+    engine.dispose()
 
 
 def sees(spans, session, position):
@@ -108,8 +112,7 @@ many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 def test_the_filter_leaves_the_turns_of_the_spans_and_no_other(log, spans):
     """For the vector leg as positions, for the text leg among the matches, alone and beside other filters."""
     visible = [(position, text) for position, session, text in log.turns() if sees(spans, session, position)]
-    views = views_of(log)
-    with views.database.reading() as connection:
+    with reading(log) as connection:
         assert positions_left(connection, Filters(spans=spans)) == [position for position, _ in visible]
         assert positions_left(connection, Filters(spans=spans, roles=(Role.TOOL,))) == []
         for word in WORDS:
@@ -117,7 +120,6 @@ def test_the_filter_leaves_the_turns_of_the_spans_and_no_other(log, spans):
             assert sorted(found) == [position for position, text in visible if text == word]
             unfiltered = found_by_text(connection, terms_of(word), k=100, filters=Filters())
             assert found == [position for position in unfiltered if position in found]
-    views.database.engine.dispose()
 
 
 @many
@@ -126,13 +128,12 @@ def test_pages_in_both_directions_are_slices_of_what_is_visible(log, spans, limi
     """From any place to any place, and page after page."""
     visible = [(position, text) for position, session, text in log.turns() if sees(spans, session, position)]
     between = [(p, text) for p, text in visible if p > after and (before is None or p < before)]
-    views = views_of(log)
 
     def page(**options):
         turns = queries.turns_in(connection, spans, limit=limit, **options)
         return [(turn.position, turn.text) for turn in turns]
 
-    with views.database.reading() as connection:
+    with reading(log) as connection:
         assert page(after=after, before=before) == between[:limit]
         assert page(after=after, before=before, newest_first=True) == between[::-1][:limit]
         forward, backward = [], []
@@ -141,20 +142,17 @@ def test_pages_in_both_directions_are_slices_of_what_is_visible(log, spans, limi
         while found := page(before=backward[-1][0] if backward else None, newest_first=True):
             backward += found
         assert forward == backward[::-1] == visible
-    views.database.engine.dispose()
 
 
 def test_no_spans_are_not_the_same_as_no_filter():
     """An empty tuple hides everything, None hides nothing."""
-    views = views_of(MemoryLog([("a", "tea")]))
-    with views.database.reading() as connection:
+    with reading(MemoryLog([("a", "tea")])) as connection:
         for spans, expected in (((), []), (None, [5])):
             filters = Filters(spans=spans)
             assert filters.leave_everything is (spans is None)
             assert positions_left(connection, filters) == expected
             assert found_by_text(connection, ["tea"], k=5, filters=filters) == expected
         assert queries.turns_in(connection, (), limit=5) == []
-    views.database.engine.dispose()
 
 
 @pytest.mark.parametrize("count", [SPANS_INLINE_MAX, SPANS_INLINE_MAX + 1, 2_000])
@@ -164,28 +162,24 @@ def test_thousands_of_spans_are_one_statement(count):
     spans = tuple(Span("a", 4 + 4 * n, 4 + 4 * n + 2) for n in range(count))
     expected = [position for position, session, _ in log.turns() if session == "a" and position % 4 in (1, 2)]
     expected = [position for position in expected if position <= spans[-1].upto]
-    views = views_of(log)
-    with views.database.reading() as connection:
+    with reading(log) as connection:
         assert positions_left(connection, Filters(spans=spans)) == expected
         found = found_by_text(connection, ["tea"], k=10_000, filters=Filters(spans=spans))
         assert found == expected
         for newest_first in (False, True):
             pages = positions_in(connection, spans, newest_first=newest_first, limit=10_000)
             assert sorted(pages) == expected
-    views.database.engine.dispose()
 
 
 def test_a_page_reads_no_further_than_it_is_long():
     """The newest turns of a long history cost the page: spans beyond it are not asked for."""
-    views = views_of(MemoryLog([("a", "tea")] * 400))
     spans = [Span("a", 4 + 4 * n, 8 + 4 * n) for n in range(100)]
-    with views.database.reading() as connection:
+    with reading(MemoryLog([("a", "tea")] * 400)) as connection:
         asked = []
         connection.connection.driver_connection.set_trace_callback(asked.append)
         assert positions_in(connection, spans, newest_first=True, limit=8) == list(range(404, 396, -1))
         assert positions_in(connection, spans, after=204, limit=8) == list(range(205, 213))
         assert len(asked) == 4
-    views.database.engine.dispose()
 
 
 CLOSED = st.builds(
@@ -210,13 +204,12 @@ def test_what_is_left_without_other_spans_is_what_a_list_says(spans, others):
 
 def steps_of(count, call):
     """The steps of SQLite's machine that `call` takes with views of so many turns in each of two sessions."""
-    views, done = views_of(MemoryLog([("a", "tea"), ("b", "tea")] * count)), []
-    with views.database.reading() as connection:
+    done = []
+    with reading(MemoryLog([("a", "tea"), ("b", "tea")] * count)) as connection:
         driver = connection.connection.driver_connection
         driver.set_progress_handler(lambda: done.append(1), 1)
         call(connection)
         driver.set_progress_handler(None, 1)
-    views.database.engine.dispose()
     return len(done)
 
 
