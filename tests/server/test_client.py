@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from mnemolog import MemoryStore, connect, connect_async, errors
 from tests.server.serving import server
 
 
-def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certificate):
+async def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certificate):
     """Over TLS; each event names who appended it. Without the token or the authority it reaches nothing."""
     cert, key = certificate
     with MemoryStore.open(folder, model=None) as store:
@@ -25,12 +24,8 @@ def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certifica
             session.record("user", "The train to Porto leaves at nine.")
             assert store.recall("train to Porto").hits[0].session == "trip"
             assert {moment.actor for moment in store.audit.timeline(session="trip")} == {"ada"}
-
-        async def recall():
-            async with connect_async(url, token=token, verify=cert) as store:
-                return (await store.recall("train")).hits[0].text
-
-        assert asyncio.run(recall()) == "The train to Porto leaves at nine."
+        async with connect_async(url, token=token, verify=cert) as store:
+            assert (await store.recall("train")).hits[0].text == "The train to Porto leaves at nine."
         with connect(url, verify=cert) as store, pytest.raises(errors.StoreError, match="token"):
             store.head()
         with connect(url, token=token, tries=1) as store, pytest.raises(errors.LogUnreachable, match="certificate"):

@@ -93,7 +93,7 @@ async def reading(scope, receive, send):
 SHORT = ServerConfig(port=0, limits=Limits(head_s=1.0, body_s=1.0, answer_s=1.0))
 
 
-def test_a_client_that_sends_too_slowly_is_disconnected():
+async def test_a_client_that_sends_too_slowly_is_disconnected():
     """A byte now and then does not keep a connection open: not in the headers, not in a body, not after an answer."""
 
     async def until_disconnected(port, says):
@@ -105,24 +105,17 @@ def test_a_client_that_sends_too_slowly_is_disconnected():
             await asyncio.wait({received}, timeout=0.05)
         writer.transport.abort()
 
-    async def main():
-        async with in_process(reading, SHORT) as (port, _), asyncio.timeout(WAIT_S):
-            await asyncio.gather(*(until_disconnected(port, says) for says in STARTS.values()))
-
-    asyncio.run(main())
+    async with in_process(reading, SHORT) as (port, _), asyncio.timeout(WAIT_S):
+        await asyncio.gather(*(until_disconnected(port, says) for says in STARTS.values()))
 
 
-def test_a_call_may_take_longer_than_its_request():
+async def test_a_call_may_take_longer_than_its_request():
     """The times for a request are over when all of it has come."""
-
-    async def main():
-        async with in_process(reading, SHORT) as (port, _), httpx2.AsyncClient(timeout=WAIT_S) as client:
-            assert (await client.post(f"http://localhost:{port}/slow", content=b"now")).text == "at last"
-
-    asyncio.run(main())
+    async with in_process(reading, SHORT) as (port, _), httpx2.AsyncClient(timeout=WAIT_S) as client:
+        assert (await client.post(f"http://localhost:{port}/slow", content=b"now")).text == "at last"
 
 
-def test_an_unread_answer_is_cut_off_and_one_that_is_read_steadily_is_not():
+async def test_an_unread_answer_is_cut_off_and_one_that_is_read_steadily_is_not():
     """However long it takes: what counts is that the client takes the next part in time."""
 
     async def endless(scope, receive, send):
@@ -132,24 +125,21 @@ def test_an_unread_answer_is_cut_off_and_one_that_is_read_steadily_is_not():
                 await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
                 await asyncio.sleep(0)
 
-    async def main():
-        async with in_process(endless, ServerConfig(port=0, limits=Limits(answer_s=2.0))) as (port, guard):
-            loop = asyncio.get_running_loop()
-            steady, idle = [socket.socket() for _ in range(2)]
-            with closing(steady), closing(idle):
-                for client in (steady, idle):
-                    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
-                    client.setblocking(False)
-                    await loop.sock_connect(client, ("127.0.0.1", port))
-                    await loop.sock_sendall(client, STARTS["a-request"])
-                await until(lambda: guard.running == 2)
-                idle_since = loop.time()
-                while guard.running == 2 or loop.time() < idle_since + 4.0:  # The idle one is cut off.
-                    assert await loop.sock_recv(steady, 65_536)
-                    await asyncio.sleep(0.02)
-                    assert guard.running > 0
-
-    asyncio.run(main())
+    async with in_process(endless, ServerConfig(port=0, limits=Limits(answer_s=2.0))) as (port, guard):
+        loop = asyncio.get_running_loop()
+        steady, idle = [socket.socket() for _ in range(2)]
+        with closing(steady), closing(idle):
+            for client in (steady, idle):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+                client.setblocking(False)
+                await loop.sock_connect(client, ("127.0.0.1", port))
+                await loop.sock_sendall(client, STARTS["a-request"])
+            await until(lambda: guard.running == 2)
+            idle_since = loop.time()
+            while guard.running == 2 or loop.time() < idle_since + 4.0:  # The idle one is cut off.
+                assert await loop.sock_recv(steady, 65_536)
+                await asyncio.sleep(0.02)
+                assert guard.running > 0
 
 
 def test_a_shortage_of_descriptors_is_logged_once_a_minute_and_passes(folder, bearer):

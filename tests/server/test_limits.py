@@ -120,18 +120,14 @@ class Busy:
         await run_in(self._pool, self._store, wait)
 
 
-def test_callers_are_authenticated_while_all_read_threads_are_busy(folder, secrets):
+async def test_callers_are_authenticated_while_all_read_threads_are_busy(folder, secrets):
     """A token that is invalid is refused, and a call that reads nothing is answered."""
-
-    async def main():
-        async with serving(folder) as at, Busy(at.store):
-            assert await at.status("/v1/openapi.json", secrets["ann"]) == 200
-            assert await at.status("/v1/openapi.json", "wrong") == 401
-
-    asyncio.run(main())
+    async with serving(folder) as at, Busy(at.store):
+        assert await at.status("/v1/openapi.json", secrets["ann"]) == 200
+        assert await at.status("/v1/openapi.json", "wrong") == 401
 
 
-def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(folder, secrets):
+async def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(folder, secrets):
     """Of the API, by GET and by POST, and of the console. It is no answer of the server, and no error."""
     asked = (
         ("/v1/head", "GET", b""),
@@ -140,74 +136,59 @@ def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(folder, s
         ("/v1/verify", "POST", b"{}"),
     )
 
-    async def main():
-        async with (
-            serving(folder) as at,
-            Busy(at.store),
-            Busy(at.store, "background", 2),
-            Busy(at.store, "recall"),
-        ):
-            for path, method, body in asked:
-                client = await at.send(path, secrets["ops"], method=method, body=body)
-                await until(lambda: any(pool._queue for pool in at.store._pools._all))
-                client.hang_up()
-                await until(lambda: at.guard.running == 0)
-            text = at.guard.metrics.text().decode()
-            assert text.count('status="499"} 1.0') == len(asked)
-
-    asyncio.run(main())
+    async with (
+        serving(folder) as at,
+        Busy(at.store),
+        Busy(at.store, "background", 2),
+        Busy(at.store, "recall"),
+    ):
+        for path, method, body in asked:
+            client = await at.send(path, secrets["ops"], method=method, body=body)
+            await until(lambda: any(pool._queue for pool in at.store._pools._all))
+            client.hang_up()
+            await until(lambda: at.guard.running == 0)
+        text = at.guard.metrics.text().decode()
+        assert text.count('status="499"} 1.0') == len(asked)
 
 
-def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
+async def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):
     """Whoever sent it may know it as sent."""
-
-    async def main():
-        async with serving(folder) as at:
-            async with Busy(at.store, "write", 32):
-                body = b'{"role": "user", "text": "It is late."}'
-                path = "/v1/sessions/trip/turns"
-                client = await at.send(path, secrets["ops"], method="POST", body=body)
-                await until(lambda: at.guard.running == 1)
-                await until(lambda: at.store._pools.write._queue)
-                client.hang_up()
-                await until(lambda: "mnemolog_http_connections 0.0" in at.guard.metrics.text().decode())
-                assert at.guard.running == 1
-            await until(lambda: at.guard.running == 0)
-            assert [turn.text for turn in await at.store.turns("trip")][-1] == "It is late."
-
-    asyncio.run(main())
+    async with serving(folder) as at:
+        async with Busy(at.store, "write", 32):
+            body = b'{"role": "user", "text": "It is late."}'
+            path = "/v1/sessions/trip/turns"
+            client = await at.send(path, secrets["ops"], method="POST", body=body)
+            await until(lambda: at.guard.running == 1)
+            await until(lambda: at.store._pools.write._queue)
+            client.hang_up()
+            await until(lambda: "mnemolog_http_connections 0.0" in at.guard.metrics.text().decode())
+            assert at.guard.running == 1
+        await until(lambda: at.guard.running == 0)
+        assert [turn.text for turn in await at.store.turns("trip")][-1] == "It is late."
 
 
-def test_callers_without_a_token_do_not_use_up_requests_or_connections(folder, secrets):
+async def test_callers_without_a_token_do_not_use_up_requests_or_connections(folder, secrets):
     """However many leave their bodies unsent: they use up neither requests nor connections."""
-
-    async def main():
-        async with serving(folder, requests=1, connections=10, body_s=0.5) as at:
-            sent = [await at.send("/theme", method="POST", length=100) for _ in range(20)]
-            assert [await at.status("/v1/head", secrets["ann"]) for _ in range(3)] == [200] * 3
-            assert await sent[-1].reader.read() == b""  # Cut off, when the time for its body was over.
-            await until(lambda: at.guard.running == 0)
-
-    asyncio.run(main())
+    async with serving(folder, requests=1, connections=10, body_s=0.5) as at:
+        sent = [await at.send("/theme", method="POST", length=100) for _ in range(20)]
+        assert [await at.status("/v1/head", secrets["ann"]) for _ in range(3)] == [200] * 3
+        assert await sent[-1].reader.read() == b""  # Cut off, when the time for its body was over.
+        await until(lambda: at.guard.running == 0)
 
 
-def test_a_request_beyond_the_limit_of_running_ones_is_answered_with_503(folder, secrets):
+async def test_a_request_beyond_the_limit_of_running_ones_is_answered_with_503(folder, secrets):
     """503 with Retry-After, however many of them follow the log; probes are answered."""
-
-    async def main():
-        async with serving(folder, requests=2) as at:
-            for _ in range(3):
-                assert await at.status("/v1/tail", secrets["ann"]) == 200
-            async with Busy(at.store):
-                for name in ("ann", "bob"):
-                    await at.send("/v1/scopes", secrets[name])
-                await until(lambda: at.guard.running == 5)
-                refused = await at.send("/v1/openapi.json", secrets["ops"])
-                assert await refused.status() == 503
-                assert b"retry-after: 1" in await refused.reader.readuntil(b"\r\n\r\n")
-                assert await at.status("/healthz") == 200
-
-    asyncio.run(main())
+    async with serving(folder, requests=2) as at:
+        for _ in range(3):
+            assert await at.status("/v1/tail", secrets["ann"]) == 200
+        async with Busy(at.store):
+            for name in ("ann", "bob"):
+                await at.send("/v1/scopes", secrets[name])
+            await until(lambda: at.guard.running == 5)
+            refused = await at.send("/v1/openapi.json", secrets["ops"])
+            assert await refused.status() == 503
+            assert b"retry-after: 1" in await refused.reader.readuntil(b"\r\n\r\n")
+            assert await at.status("/healthz") == 200
 
 
 def test_a_caller_without_a_token_that_hangs_up_is_not_logged(folder, secrets):
@@ -234,20 +215,17 @@ def metric(url, secrets, name):
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
-def test_exports_that_are_read_slowly_delay_no_other_long_call(folder, secrets):
+async def test_exports_that_are_read_slowly_delay_no_other_long_call(folder, secrets):
     """However many there are: no thread waits for who reads them."""
     with MemoryStore.open(folder, model=None) as store:
         for _ in range(30):
             store.session("trip").record("user", "x" * 400_000)
 
-    async def main():
-        async with serving(folder) as at:
-            slow = [await at.send("/v1/export", secrets["ann"]) for _ in range(6)]
-            assert [await client.status() for client in slow] == [200] * 6
-            for path in ("/v1/verify", "/v1/forget"):
-                body = b'{"session": "trip", "dry_run": true}' if path == "/v1/forget" else b"{}"
-                assert await at.status(path, secrets["ops"], method="POST", body=body) == 200
-            for client in slow:
-                client.hang_up()
-
-    asyncio.run(main())
+    async with serving(folder) as at:
+        slow = [await at.send("/v1/export", secrets["ann"]) for _ in range(6)]
+        assert [await client.status() for client in slow] == [200] * 6
+        for path in ("/v1/verify", "/v1/forget"):
+            body = b'{"session": "trip", "dry_run": true}' if path == "/v1/forget" else b"{}"
+            assert await at.status(path, secrets["ops"], method="POST", body=body) == 200
+        for client in slow:
+            client.hang_up()

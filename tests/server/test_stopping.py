@@ -40,7 +40,7 @@ def test_streams_of_followers_end_with_a_comment_at_a_stop(folder, number):
         assert "Traceback" not in process.errors()
 
 
-def test_a_call_that_runs_at_a_stop_is_completed():
+async def test_a_call_that_runs_at_a_stop_is_completed():
     """It has as long as the server waits."""
 
     async def slow(scope, receive, send):
@@ -49,35 +49,29 @@ def test_a_call_that_runs_at_a_stop_is_completed():
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"at last"})
 
-    async def main():
-        async with in_process(slow, ServerConfig(port=0)) as (port, guard):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            await until(lambda: guard.running)
-        received = await reader.read()
-        writer.close()
-        assert received.startswith(b"HTTP/1.1 200 ")
-        assert b"at last" in received
-
-    asyncio.run(main())
+    async with in_process(slow, ServerConfig(port=0)) as (port, guard):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await until(lambda: guard.running)
+    received = await reader.read()
+    writer.close()
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert b"at last" in received
 
 
-def test_a_program_that_served_has_its_own_handlers_of_signals_again(folder):
+async def test_a_program_that_served_has_its_own_handlers_of_signals_again(folder):
     """A signal that ends the server does not end the program, and the next one is the program's."""
-
-    async def main():
-        before, started = [signal.getsignal(number) for number in SIGNALS], asyncio.Event()
-        config = ServerConfig(port=0)
+    before, started = [signal.getsignal(number) for number in SIGNALS], asyncio.Event()
+    config = ServerConfig(port=0)
+    async with asyncio.timeout(WAIT_S):
         serving = asyncio.create_task(serve_store(folder, config, started=lambda _: started.set(), model=None))
         await started.wait()
         signal.raise_signal(signal.SIGTERM)
         await serving
-        assert [signal.getsignal(number) for number in SIGNALS] == before
-
-    asyncio.run(asyncio.wait_for(main(), WAIT_S))
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_a_request_that_takes_too_long_at_a_stop_gets_an_error(folder):
+async def test_a_request_that_takes_too_long_at_a_stop_gets_an_error(folder):
     """A whole one, that says to send it again; and the server ends."""
     half = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
 
@@ -85,15 +79,12 @@ def test_a_request_that_takes_too_long_at_a_stop_gets_an_error(folder):
         while scope["type"] == "http":
             await receive()
 
-    async def main():
-        async with in_process(waiting, ServerConfig(port=0, drain_s=0.2)) as (port, guard):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(half)
-            await until(lambda: guard.running)
-        received = await reader.read()
-        writer.close()
-        assert received.startswith(b"HTTP/1.1 503 ")
-        assert b"retry-after: 1" in received
-        assert b"Stopping" in received
-
-    asyncio.run(main())
+    async with in_process(waiting, ServerConfig(port=0, drain_s=0.2)) as (port, guard):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(half)
+        await until(lambda: guard.running)
+    received = await reader.read()
+    writer.close()
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1" in received
+    assert b"Stopping" in received

@@ -156,160 +156,140 @@ def chosen(rng):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_no_answer_holds_anything_of_another_scope(tmp_path, rng, number):
+async def test_no_answer_holds_anything_of_another_scope(tmp_path, rng, number):
     """Every operation, about own, foreign and unknown sessions, scopes, agents and positions, with random tokens."""
     about = chosen(rng)
 
-    async def ask_everything():
-        async with Tenants(tmp_path / "memory", ghost=f"{SENTINEL}-ghost", **about) as tenants:
-            head = tenants.store.head().position
-            own = about["own"][0]
-            names = [tenants.sessions[own], f"{SENTINEL}-ghost", f"{SENTINEL}-1", "nobody-has-this"]
-            scopes = [own, f"other/{SENTINEL}", "other/none", "other"]
-            agents = ["verbena-agent", f"{SENTINEL}-agent", "none-agent", f"{own}/agent"]
-            for name, scope, agent in zip(names, scopes, agents, strict=True):
-                for operation, *request in requests(name, scope=scope, agent=agent, position=rng.randint(1, head)):
-                    path, given = request[1], request[2]
-                    headers = {"mnemolog-scope": own} if rng.random() < 0.5 else {}
-                    answer = await tenants.ask((request[0], path, given, given), **headers)
-                    assert answer.status_code < 500, (operation.name, path, given, answer.text)
-                    made = [f"{within}/{word}" for within in about["own"] for word in (*names, *agents)]
-                    told = shown(answer, name, scope, agent, path, *made)  # Such a name is free in its scopes.
-                    assert SENTINEL.encode() not in told, (operation.name, path, given, headers, answer.text)
-                    yield_of[answer.status_code] = yield_of.get(answer.status_code, 0) + 1
-
     yield_of: dict[int, int] = {}
-    asyncio.run(ask_everything())
+    async with Tenants(tmp_path / "memory", ghost=f"{SENTINEL}-ghost", **about) as tenants:
+        head = tenants.store.head().position
+        own = about["own"][0]
+        names = [tenants.sessions[own], f"{SENTINEL}-ghost", f"{SENTINEL}-1", "nobody-has-this"]
+        scopes = [own, f"other/{SENTINEL}", "other/none", "other"]
+        agents = ["verbena-agent", f"{SENTINEL}-agent", "none-agent", f"{own}/agent"]
+        for name, scope, agent in zip(names, scopes, agents, strict=True):
+            for operation, *request in requests(name, scope=scope, agent=agent, position=rng.randint(1, head)):
+                path, given = request[1], request[2]
+                headers = {"mnemolog-scope": own} if rng.random() < 0.5 else {}
+                answer = await tenants.ask((request[0], path, given, given), **headers)
+                assert answer.status_code < 500, (operation.name, path, given, answer.text)
+                made = [f"{within}/{word}" for within in about["own"] for word in (*names, *agents)]
+                told = shown(answer, name, scope, agent, path, *made)  # Such a name is free in its scopes.
+                assert SENTINEL.encode() not in told, (operation.name, path, given, headers, answer.text)
+                yield_of[answer.status_code] = yield_of.get(answer.status_code, 0) + 1
     assert "read" not in about["verbs"] or yield_of[200] > 20, "most requests about own things are answered"
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_unknown_and_forbidden_are_answered_alike_and_at_the_same_time(tmp_path, rng, number):
+async def test_unknown_and_forbidden_are_answered_alike_and_at_the_same_time(tmp_path, rng, number):
     """Two stores that differ in one foreign id: every answer about that id is the same, byte by byte."""
     about = chosen(rng) | {"verbs": list(VERBS)}
     ghosts = ("ghost-one-11", "ghost-two-22")
 
-    async def ask_both():
-        async with (
-            Tenants(tmp_path / "one", ghost=ghosts[0], **about) as one,
-            Tenants(tmp_path / "two", ghost=ghosts[1], **about) as two,
-        ):
-            refused = 0
-            for name in ghosts:  # It is there in the one store, and in the other it is not.
-                for operation, *request in requests(name, scope="other/x", agent=name, position=3):
-                    if operation.name in ("start_session", "switch", "session.branch") and request[2].get("to") is None:
-                        continue  # Makes a random id.
-                    answers, times = [], []
-                    for tenants in (one, two):
-                        began = tenants.time.now
-                        answers.append(await tenants.ask((request[0], request[1], request[2], request[2])))
-                        times.append(round(tenants.time.now - began, 9))
-                    told = [shown(answer) for answer in answers]
-                    if 400 <= answers[0].status_code < 500:
-                        refused += 1
-                        assert told[0] == told[1], (operation.name, request)
-                        assert times[0] == times[1] == REFUSED_S, (operation.name, request)
-                    else:
-                        assert answers[0].status_code == answers[1].status_code < 500, (operation.name, request)
-                        made = [f"{within}/{ghost}" for within in about["own"] for ghost in ghosts]
-                        assert not any(ghost.encode() in shown(answers[0], name, *made) for ghost in ghosts)
-            assert refused > 100
-
-    asyncio.run(ask_both())
+    async with (
+        Tenants(tmp_path / "one", ghost=ghosts[0], **about) as one,
+        Tenants(tmp_path / "two", ghost=ghosts[1], **about) as two,
+    ):
+        refused = 0
+        for name in ghosts:  # It is there in the one store, and in the other it is not.
+            for operation, *request in requests(name, scope="other/x", agent=name, position=3):
+                if operation.name in ("start_session", "switch", "session.branch") and request[2].get("to") is None:
+                    continue  # Makes a random id.
+                answers, times = [], []
+                for tenants in (one, two):
+                    began = tenants.time.now
+                    answers.append(await tenants.ask((request[0], request[1], request[2], request[2])))
+                    times.append(round(tenants.time.now - began, 9))
+                told = [shown(answer) for answer in answers]
+                if 400 <= answers[0].status_code < 500:
+                    refused += 1
+                    assert told[0] == told[1], (operation.name, request)
+                    assert times[0] == times[1] == REFUSED_S, (operation.name, request)
+                else:
+                    assert answers[0].status_code == answers[1].status_code < 500, (operation.name, request)
+                    made = [f"{within}/{ghost}" for within in about["own"] for ghost in ghosts]
+                    assert not any(ghost.encode() in shown(answers[0], name, *made) for ghost in ghosts)
+        assert refused > 100
 
 
-def test_the_cursor_of_another_caller_shows_nothing(tmp_path):
+async def test_the_cursor_of_another_caller_shows_nothing(tmp_path):
     """The next page of a recall, of `find` and of lists is within the scopes, whoever got the cursor."""
     about = {"own": ["acme/ada"], "foreign": ["acme/bob"], "verbs": ["read"]}
 
-    async def page_on():
-        async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
-            whole = tenants.store.recall("train", k=1, mode="text")
-            assert whole.next is not None
-            for after, cursors in (("recall", whole.next), ("find", 0), ("sessions", 0), ("timeline", 0)):
-                if after in ("recall", "find"):
-                    body = (
-                        {"query": "train", "k": 1, "mode": "text"}
-                        if after == "recall"
-                        else {"text": "train", "limit": 1}
-                    )
-                    request = ("POST", f"/{after}", body | {"after": cursors}, None)
-                else:
-                    request = ("GET", f"/{after}", None, {"after": cursors, "limit": 1})
-                seen = 0
-                for _ in itertools.repeat(None, 50):
-                    answer = await tenants.ask(request)
-                    assert SENTINEL not in answer.text
-                    assert answer.status_code in (200, 400)
-                    following = answer.json().get("next")
-                    if following is None:
-                        break
-                    seen += 1
-                    (request[2] if request[2] is not None else request[3])["after"] = following
-                assert seen < 50
-
-    asyncio.run(page_on())
+    async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
+        whole = tenants.store.recall("train", k=1, mode="text")
+        assert whole.next is not None
+        for after, cursors in (("recall", whole.next), ("find", 0), ("sessions", 0), ("timeline", 0)):
+            if after in ("recall", "find"):
+                body = (
+                    {"query": "train", "k": 1, "mode": "text"} if after == "recall" else {"text": "train", "limit": 1}
+                )
+                request = ("POST", f"/{after}", body | {"after": cursors}, None)
+            else:
+                request = ("GET", f"/{after}", None, {"after": cursors, "limit": 1})
+            seen = 0
+            for _ in itertools.repeat(None, 50):
+                answer = await tenants.ask(request)
+                assert SENTINEL not in answer.text
+                assert answer.status_code in (200, 400)
+                following = answer.json().get("next")
+                if following is None:
+                    break
+                seen += 1
+                (request[2] if request[2] is not None else request[3])["after"] = following
+            assert seen < 50
 
 
-def test_the_description_of_the_api_and_an_entity_tag_tell_nothing_of_others(tmp_path):
+async def test_the_description_of_the_api_and_an_entity_tag_tell_nothing_of_others(tmp_path):
     """`/openapi.json` is the same for everybody; a tag is the position and digest of the whole log, which is stated."""
     about = {"own": ["acme/ada"], "foreign": ["acme/bob"], "verbs": ["read"]}
 
-    async def look():
-        async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
-            document = await tenants.ask(("GET", "/openapi.json", None, None))
-            assert document.status_code == 200
-            assert SENTINEL not in document.text
-            answer = await tenants.ask(("GET", "/sessions", None, None))
-            for known in ("*", answer.headers["etag"]):
-                again = [
-                    await tenants.ask(("GET", f"/sessions/{name}/turns", None, None), **{"if-none-match": known})
-                    for name in ("ghost", "nobody")
-                ]
-                assert again[0].status_code == 404
-                assert shown(again[0], "ghost") == shown(again[1], "nobody")
-
-    asyncio.run(look())
+    async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
+        document = await tenants.ask(("GET", "/openapi.json", None, None))
+        assert document.status_code == 200
+        assert SENTINEL not in document.text
+        answer = await tenants.ask(("GET", "/sessions", None, None))
+        for known in ("*", answer.headers["etag"]):
+            again = [
+                await tenants.ask(("GET", f"/sessions/{name}/turns", None, None), **{"if-none-match": known})
+                for name in ("ghost", "nobody")
+            ]
+            assert again[0].status_code == 404
+            assert shown(again[0], "ghost") == shown(again[1], "nobody")
 
 
-def test_a_follower_sees_only_events_of_its_scopes(tmp_path):
+async def test_a_follower_sees_only_events_of_its_scopes(tmp_path):
     """`/v1/tail` with a token sends the events of its scopes, also after a resume from the beginning of the log."""
     about = {"own": ["acme/ada"], "foreign": ["acme/bob"], "verbs": ["read"]}
 
-    async def follow():
-        async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
-            sent = b"authorization", f"Bearer {tenants.secret}".encode()
-            async with following(tenants, "after=0", headers=[sent]) as followed:
-                await asyncio.to_thread(tenants.store.record, "ghost", "user", f"{SENTINEL} again")
-                mine = await asyncio.to_thread(tenants.store.record, "acme/ada/trip", "user", "this is mine")
-                text = repr(await followed.upto(mine.position))
-            assert SENTINEL not in text
-            assert "verbena" in text
-            assert "this is mine" in text
-
-    asyncio.run(follow())
+    async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
+        sent = b"authorization", f"Bearer {tenants.secret}".encode()
+        async with following(tenants, "after=0", headers=[sent]) as followed:
+            await asyncio.to_thread(tenants.store.record, "ghost", "user", f"{SENTINEL} again")
+            mine = await asyncio.to_thread(tenants.store.record, "acme/ada/trip", "user", "this is mine")
+            text = repr(await followed.upto(mine.position))
+        assert SENTINEL not in text
+        assert "verbena" in text
+        assert "this is mine" in text
 
 
-def test_a_page_of_the_history_reads_a_bounded_part_of_the_log(tmp_path, monkeypatch):
+async def test_a_page_of_the_history_reads_a_bounded_part_of_the_log(tmp_path, monkeypatch):
     """However much others recorded. Such a page may be empty, and the next one goes on from there."""
     monkeypatch.setattr(execution, "POSITIONS", 7)
     about = {"own": ["acme/ada"], "foreign": ["acme/bob", "acme/cem", "globex/ada"], "verbs": ["read"]}
 
-    async def page_on():
-        async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
-            part = tenants.store.within("acme/ada")
-            for path, expected in (("/timeline", part.audit.timeline()), ("/events", part.events())):
-                found, lengths, after = [], [], 0
-                while after is not None:
-                    page = (await tenants.ask(("GET", path, None, {"after": after}))).json()
-                    found += [item["position"] for item in page["items"]]
-                    lengths.append(len(page["items"]))
-                    assert page["next"] is None or page["next"] == after + 7
-                    after = page["next"]
-                assert found == [item.position for item in expected]
-                assert 0 in lengths[:-1]
-                assert max(lengths) <= 7
-            last = await tenants.ask(("GET", "/timeline", None, {"after": 8, "upto": 12}))
-            assert last.json()["next"] is None
-
-    asyncio.run(page_on())
+    async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:
+        part = tenants.store.within("acme/ada")
+        for path, expected in (("/timeline", part.audit.timeline()), ("/events", part.events())):
+            found, lengths, after = [], [], 0
+            while after is not None:
+                page = (await tenants.ask(("GET", path, None, {"after": after}))).json()
+                found += [item["position"] for item in page["items"]]
+                lengths.append(len(page["items"]))
+                assert page["next"] is None or page["next"] == after + 7
+                after = page["next"]
+            assert found == [item.position for item in expected]
+            assert 0 in lengths[:-1]
+            assert max(lengths) <= 7
+        last = await tenants.ask(("GET", "/timeline", None, {"after": 8, "upto": 12}))
+        assert last.json()["next"] is None

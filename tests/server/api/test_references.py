@@ -6,7 +6,6 @@ Ann has refers to one or to another event of theirs. Every answer to Ann is the 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -98,28 +97,24 @@ class Twin(Tenants):
         planted(self.store, refers=self.refers)
 
 
-def test_every_operation_answers_as_if_nothing_outside_referred_to_what_is_inside(tmp_path):
+async def test_every_operation_answers_as_if_nothing_outside_referred_to_what_is_inside(tmp_path):
     """Each request of the API, about Ann's sessions, and about every position of the log."""
-
-    async def ask_both():
-        async with Twin(tmp_path / "one", refers=True) as one, Twin(tmp_path / "two", refers=False) as two:
-            asked = [
-                ("GET", path, {})
-                for position in range(1, one.store.head().position + 1)
-                for path in (f"/turns/{position}/effects", f"/events/{position}")
-            ]
-            for name in (TRIP, f"{ANN}/child", f"{BOB}/branch"):
-                asked += [tuple(request) for _, *request in requests(name, scope=ANN, agent="ann", position=3)]
-            asked = [request for request in asked if "/prefetch" not in request[1]]
-            answered = 0
-            for method, path, given in asked:
-                answers = [shown(await twin.ask((method, path, given, given))).decode() for twin in (one, two)]
-                told = [RANDOM.sub("", answer) for answer in answers]
-                assert told[0] == told[1], (method, path, given)
-                answered += told[0].startswith("200")
-            assert answered > 60
-
-    asyncio.run(ask_both())
+    async with Twin(tmp_path / "one", refers=True) as one, Twin(tmp_path / "two", refers=False) as two:
+        asked = [
+            ("GET", path, {})
+            for position in range(1, one.store.head().position + 1)
+            for path in (f"/turns/{position}/effects", f"/events/{position}")
+        ]
+        for name in (TRIP, f"{ANN}/child", f"{BOB}/branch"):
+            asked += [tuple(request) for _, *request in requests(name, scope=ANN, agent="ann", position=3)]
+        asked = [request for request in asked if "/prefetch" not in request[1]]
+        answered = 0
+        for method, path, given in asked:
+            answers = [shown(await twin.ask((method, path, given, given))).decode() for twin in (one, two)]
+            told = [RANDOM.sub("", answer) for answer in answers]
+            assert told[0] == told[1], (method, path, given)
+            answered += told[0].startswith("200")
+        assert answered > 60
 
 
 def test_no_page_and_no_tool_shows_what_refers_from_outside(tmp_path):

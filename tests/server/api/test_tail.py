@@ -107,35 +107,27 @@ def positions(events):
     return [event["id"] for event in events]
 
 
-def test_a_follower_resumes_after_the_last_event_that_it_has_seen(server, store):
+async def test_a_follower_resumes_after_the_last_event_that_it_has_seen(server, store):
     """`Last-Event-ID` counts, also before `after`: nothing is left out and nothing comes twice."""
     head = store.head().position
-
-    async def follow():
-        async with following(server, "after=0", headers=[(b"last-event-id", b"3")]) as followed:
-            assert positions(await followed.events(head - 3)) == list(range(4, head + 1))
-            await asyncio.to_thread(store.record, TRIP_ID, "user", "and now")
-            assert (await followed.event())["id"] == head + 1
-
-    server.run(follow())
+    async with following(server, "after=0", headers=[(b"last-event-id", b"3")]) as followed:
+        assert positions(await followed.events(head - 3)) == list(range(4, head + 1))
+        await asyncio.to_thread(store.record, TRIP_ID, "user", "and now")
+        assert (await followed.event())["id"] == head + 1
 
 
-def test_a_follower_gets_what_is_recorded_from_now_on_also_by_other_processes(server, folder, store, encoder):
+async def test_a_follower_gets_what_is_recorded_from_now_on_also_by_other_processes(server, folder, store, encoder):
     """In order, with the position as the id. Another store over the folder is what another process is to the log."""
-
-    async def follow():
-        async with following(server) as followed:
-            assert followed.headers[b"content-type"] == b"text/event-stream"
-            begin = store.head().position
-            for number in range(4):
-                await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
-            with MemoryStore.open(folder, model=None, background=False) as other:
-                await asyncio.to_thread(other.record, TRIP_ID, "user", "turn 4")
-            events = await followed.events(5)
-            assert positions(events) == list(range(begin + 1, begin + 6))
-            assert [event["event"]["text"] for event in events] == [f"turn {number}" for number in range(5)]
-
-    server.run(follow())
+    async with following(server) as followed:
+        assert followed.headers[b"content-type"] == b"text/event-stream"
+        begin = store.head().position
+        for number in range(4):
+            await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
+        with MemoryStore.open(folder, model=None, background=False) as other:
+            await asyncio.to_thread(other.record, TRIP_ID, "user", "turn 4")
+        events = await followed.events(5)
+        assert positions(events) == list(range(begin + 1, begin + 6))
+        assert [event["event"]["text"] for event in events] == [f"turn {number}" for number in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +140,9 @@ def test_a_follower_gets_what_is_recorded_from_now_on_also_by_other_processes(se
     ],
 )
 @pytest.mark.parametrize("after", ["", "&after=0"], ids=["live", "from the beginning"])
-def test_a_follower_gets_only_the_events_that_match_its_filters(server, store, monkeypatch, query, expected, after):
+async def test_a_follower_gets_only_the_events_that_match_its_filters(
+    server, store, monkeypatch, query, expected, after
+):
     """Filters hold for events that are there and for those that come."""
     monkeypatch.setattr(live_events, "HEARTBEAT_S", 0.05)
 
@@ -157,38 +151,31 @@ def test_a_follower_gets_only_the_events_that_match_its_filters(server, store, m
             store.start_session(f"{name}{len(store.sessions())}", scope=scope).record("user", "hello")
         store.record("b3", "user", "again")
 
-    async def follow():
+    await asyncio.to_thread(record)
+    async with following(server, query + after) as followed:
+        begin = store.head().position
         await asyncio.to_thread(record)
-        async with following(server, query + after) as followed:
-            begin = store.head().position
-            await asyncio.to_thread(record)
-            events = await followed.upto(store.head().position)
-            assert {event["session"][0] for event in events} == expected
-            assert all(event["position"] > begin for event in events) is not bool(after and expected)
-            assert "topics" not in query or {event["topic"] for event in events} == {"session.started.v1"}
-
-    server.run(follow())
+        events = await followed.upto(store.head().position)
+        assert {event["session"][0] for event in events} == expected
+        assert all(event["position"] > begin for event in events) is not bool(after and expected)
+        assert "topics" not in query or {event["topic"] for event in events} == {"session.started.v1"}
 
 
-def test_what_was_forgotten_is_sent_to_nobody_any_more(server, store):
+async def test_what_was_forgotten_is_sent_to_nobody_any_more(server, store):
     """Neither to who asks from now on nor to who reads slowly, also where the server has sent it to another one."""
-
-    async def follow():
-        head = store.head().position
-        async with following(server) as first, following(server) as slow:
-            slow._parts = asyncio.Queue(1)
-            for text in ("one", "two", "heliotrope"):
-                await asyncio.to_thread(store.record, TRIP_ID, "user", text)
-                assert (await first.event())["event"]["text"] == text
-                while text == "two" and not slow._parts._putters:
-                    await asyncio.sleep(0.01)
-            await asyncio.to_thread(store.forget, positions=[head + 3])
-            end = store.head().position
-            async with following(server, f"after={head}") as second:
-                for followed in (second, first, slow):
-                    assert "heliotrope" not in repr(await followed.upto(end))
-
-    server.run(follow())
+    head = store.head().position
+    async with following(server) as first, following(server) as slow:
+        slow._parts = asyncio.Queue(1)
+        for text in ("one", "two", "heliotrope"):
+            await asyncio.to_thread(store.record, TRIP_ID, "user", text)
+            assert (await first.event())["event"]["text"] == text
+            while text == "two" and not slow._parts._putters:
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(store.forget, positions=[head + 3])
+        end = store.head().position
+        async with following(server, f"after={head}") as second:
+            for followed in (second, first, slow):
+                assert "heliotrope" not in repr(await followed.upto(end))
 
 
 ANN = '[ann]\nverbs = ["read", "record"]\nscopes = ["acme", "globex"]\n'
@@ -251,48 +238,42 @@ def bearer(created):
     ids=["while nothing is recorded", "before the next event of one scope"],
 )
 @pytest.mark.parametrize("why", ["the token is revoked", "the token expires", *FEWER])
-def test_a_stream_ends_when_its_caller_loses_a_right(access, server, store, clock, tmp_path, why, is_idle, narrowed):
+async def test_a_stream_ends_when_its_caller_loses_a_right(
+    access, server, store, clock, tmp_path, why, is_idle, narrowed
+):
     """The answer ends before anything that was recorded later, and the audit of reads has no line for that."""
     created = store.admin.create_token("ann", scopes=["acme", "globex"], expires_in=timedelta(hours=1))
-
-    async def follow():
-        headers = bearer(created) if "token" in why else PERSON
-        async with following(access, headers=headers + narrowed) as followed:
-            await asyncio.to_thread(store.record, "inside", "user", "seen")
-            assert (await followed.event())["event"]["text"] == "seen"
-            if why == "the token is revoked":
-                await asyncio.to_thread(store.admin.revoke_token, created.token.id)
-            elif why == "the token expires":
-                clock.advance(seconds=3_600)
-            else:
-                access.change(FEWER[why])
-            seen = store.head().position
-            if not is_idle:
-                await asyncio.to_thread(store.record, "inside", "user", "heliotrope")
-            await asyncio.wait_for(followed.is_over.wait(), 30)
-            assert not any(b"heliotrope" in followed._parts.get_nowait() for _ in range(followed._parts.qsize()))
-            read = (tmp_path / "reads.jsonl").read_text().splitlines()
-            assert [msgspec.json.decode(line)["positions"][-1][-1] <= seen for line in read] == [True]
-
-    server.run(follow())
+    headers = bearer(created) if "token" in why else PERSON
+    async with following(access, headers=headers + narrowed) as followed:
+        await asyncio.to_thread(store.record, "inside", "user", "seen")
+        assert (await followed.event())["event"]["text"] == "seen"
+        if why == "the token is revoked":
+            await asyncio.to_thread(store.admin.revoke_token, created.token.id)
+        elif why == "the token expires":
+            clock.advance(seconds=3_600)
+        else:
+            access.change(FEWER[why])
+        seen = store.head().position
+        if not is_idle:
+            await asyncio.to_thread(store.record, "inside", "user", "heliotrope")
+        await asyncio.wait_for(followed.is_over.wait(), 30)
+        assert not any(b"heliotrope" in followed._parts.get_nowait() for _ in range(followed._parts.qsize()))
+        read = (tmp_path / "reads.jsonl").read_text().splitlines()
+        assert [msgspec.json.decode(line)["positions"][-1][-1] <= seen for line in read] == [True]
 
 
 @pytest.mark.parametrize("why", AS_MANY)
-def test_a_stream_goes_on_while_its_caller_loses_no_right(access, server, store, why):
+async def test_a_stream_goes_on_while_its_caller_loses_no_right(access, server, store, why):
     """Reading the file of users again ends nothing by itself."""
-
-    async def follow():
-        async with following(access, headers=PERSON) as followed:
-            access.change(AS_MANY[why])
-            for text in ("one", "two"):
-                await asyncio.to_thread(store.record, "inside", "user", text)
-                assert (await followed.event())["event"]["text"] == text
-            assert not followed.is_over.is_set()
-
-    server.run(follow())
+    async with following(access, headers=PERSON) as followed:
+        access.change(AS_MANY[why])
+        for text in ("one", "two"):
+            await asyncio.to_thread(store.record, "inside", "user", text)
+            assert (await followed.event())["event"]["text"] == text
+        assert not followed.is_over.is_set()
 
 
-def test_an_export_ends_without_its_trailer_when_its_caller_loses_a_right(access, server, store, monkeypatch):
+async def test_an_export_ends_without_its_trailer_when_its_caller_loses_a_right(access, server, store, monkeypatch):
     """Each chunk is sent to who may have it at that time."""
     monkeypatch.setattr(api, "CHUNK_BYTES", 1)
     created, followed = store.admin.create_token("ops"), Followed()
@@ -303,29 +284,22 @@ def test_an_export_ends_without_its_trailer_when_its_caller_loses_a_right(access
         if followed._parts.qsize() == 3:
             await asyncio.to_thread(store.admin.revoke_token, created.token.id)
 
-    async def export():
-        followed.take = taken
-        async with following(access, headers=bearer(created), path="/v1/export", followed=followed):
-            await asyncio.wait_for(followed.is_over.wait(), 30)
-
-    server.run(export())
+    followed.take = taken
+    async with following(access, headers=bearer(created), path="/v1/export", followed=followed):
+        await asyncio.wait_for(followed.is_over.wait(), 30)
     assert followed._parts.qsize() == 3
 
 
 @pytest.mark.parametrize(("kept", "most"), [("KEPT_MAX", 3), ("KEPT_BYTES_MAX", 2_000), ("KEPT_BYTES_MAX", 0)])
-def test_a_slow_follower_misses_nothing(server, store, monkeypatch, kept, most):
+async def test_a_slow_follower_misses_nothing(server, store, monkeypatch, kept, most):
     """With too many unread events, or too large ones, it reads the log itself."""
     monkeypatch.setattr(live_events, kept, most)
     monkeypatch.setattr(live_events, "BATCH_MAX", 4)
     head = store.head().position
-
-    async def follow():
-        async with following(server) as followed:
-            for number in range(40):
-                await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
-            assert positions(await followed.events(40)) == list(range(head + 1, head + 41))
-
-    server.run(follow())
+    async with following(server) as followed:
+        for number in range(40):
+            await asyncio.to_thread(store.record, TRIP_ID, "user", f"turn {number}")
+        assert positions(await followed.events(40)) == list(range(head + 1, head + 41))
 
 
 def test_large_events_are_not_kept(store):
@@ -351,67 +325,51 @@ def failing_once(work, *, before):
 
 
 @pytest.mark.parametrize(("module", "step"), [(live_events, "_entries"), (authentication, "_known")])
-def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(
+async def test_an_outage_at_any_step_leaves_nothing_out_and_sends_nothing_twice(
     access, server, store, monkeypatch, module, step
 ):
     """The same followers get the events after it; also where some of them had the first ones already."""
     monkeypatch.setattr(live_events, "RETRY_S", 0.01)
     headers = bearer(store.admin.create_token("alice"))
-
-    async def follow():
-        first, second = following(access, headers=headers), following(access, "scope=acme", headers=headers)
-        async with first as first, second as second, asyncio.timeout(30):
-            begin = store.head().position
-            more = partial(store.record, TRIP_ID, "user", "during the outage")
-            monkeypatch.setattr(authentication, "AWAY_S", -1)
-            monkeypatch.setattr(module, step, failing_once(getattr(module, step), before=more))
-            await asyncio.to_thread(store.record, TRIP_ID, "user", "before it")
-            for followed in (first, second):
-                assert positions(await followed.events(2)) == [begin + 1, begin + 2]
-            await asyncio.to_thread(store.record, TRIP_ID, "user", "after it")
-            for followed in (first, second):
-                assert positions(await followed.events(1)) == [begin + 3]
-
-    server.run(follow())
+    first, second = following(access, headers=headers), following(access, "scope=acme", headers=headers)
+    async with first as first, second as second, asyncio.timeout(30):
+        begin = store.head().position
+        more = partial(store.record, TRIP_ID, "user", "during the outage")
+        monkeypatch.setattr(authentication, "AWAY_S", -1)
+        monkeypatch.setattr(module, step, failing_once(getattr(module, step), before=more))
+        await asyncio.to_thread(store.record, TRIP_ID, "user", "before it")
+        for followed in (first, second):
+            assert positions(await followed.events(2)) == [begin + 1, begin + 2]
+        await asyncio.to_thread(store.record, TRIP_ID, "user", "after it")
+        for followed in (first, second):
+            assert positions(await followed.events(1)) == [begin + 3]
 
 
-def test_a_follower_without_events_gets_its_position(server, store, monkeypatch):
+async def test_a_follower_without_events_gets_its_position(server, store, monkeypatch):
     """A comment keeps proxies from cutting the connection, and its id moves where the follower resumes."""
     monkeypatch.setattr(live_events, "HEARTBEAT_S", 0.01)
-
-    async def follow():
-        async with following(server) as followed:
-            assert await asyncio.wait_for(followed._parts.get(), 30) == b": \nid: %d\n\n" % store.head().position
-
-    server.run(follow())
+    async with following(server) as followed:
+        assert await asyncio.wait_for(followed._parts.get(), 30) == b": \nid: %d\n\n" % store.head().position
 
 
-def test_what_a_follower_does_not_get_delays_no_message(server, store, monkeypatch):
+async def test_what_a_follower_does_not_get_delays_no_message(server, store, monkeypatch):
     """That says how far it has read."""
     monkeypatch.setattr(live_events, "HEARTBEAT_S", 2.0)
-
-    async def follow():
-        async with following(server, "topics=fact.asserted.v1") as followed:
-            began = asyncio.get_running_loop().time()
-            await asyncio.sleep(1.8)
-            await asyncio.to_thread(store.record, TRIP_ID, "user", "one more")
-            await followed.message()
-            assert asyncio.get_running_loop().time() - began < 3.5
-
-    server.run(follow())
+    async with following(server, "topics=fact.asserted.v1") as followed:
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(1.8)
+        await asyncio.to_thread(store.record, TRIP_ID, "user", "one more")
+        await followed.message()
+        assert asyncio.get_running_loop().time() - began < 3.5
 
 
-def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
+async def test_the_log_is_read_once_for_all_followers_and_not_without_any(server, store):
     """One task reads it, however many follow; with the last one it ends."""
-
-    async def follow():
-        async with following(server) as first, following(server) as second, following(server, "session=other"):
-            reading = server.followers._reading
-            await asyncio.to_thread(store.record, TRIP_ID, "user", "for both")
-            assert (await first.event())["id"] == (await second.event())["id"]
-            assert server.followers._reading is reading
-        assert server.followers._reading is None
-        await asyncio.gather(reading, return_exceptions=True)
-        assert not any(isinstance(listener, live_events._Listener) for listener in store.parts.log.followers._listeners)
-
-    server.run(follow())
+    async with following(server) as first, following(server) as second, following(server, "session=other"):
+        reading = server.followers._reading
+        await asyncio.to_thread(store.record, TRIP_ID, "user", "for both")
+        assert (await first.event())["id"] == (await second.event())["id"]
+        assert server.followers._reading is reading
+    assert server.followers._reading is None
+    await asyncio.gather(reading, return_exceptions=True)
+    assert not any(isinstance(listener, live_events._Listener) for listener in store.parts.log.followers._listeners)
