@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from types import SimpleNamespace
@@ -88,15 +87,11 @@ def test_both_sides_have_the_same_names(side):
 
 
 @pytest.mark.parametrize("name", ["audit", "models", "admin"])
-def test_both_sides_hold_the_same_services(name, tmp_path):
+async def test_both_sides_hold_the_same_services(name, tmp_path):
     """`store.audit.diff(...)` on one side, `await store.audit.diff(...)` on the other."""
-
-    async def service_of_the_other_side():
-        async with AsyncMemoryStore.open(tmp_path, model=None) as store:
-            return type(getattr(store, name))
-
     with MemoryStore.open(tmp_path, model=None) as store:
-        assert SIDES[type(getattr(store, name))] is asyncio.run(service_of_the_other_side())
+        async with AsyncMemoryStore.open(tmp_path, model=None) as other:
+            assert SIDES[type(getattr(store, name))] is type(getattr(other, name))
 
 
 def test_an_attribute_is_that_of_the_blocking_object_and_cannot_be_set():
@@ -137,7 +132,7 @@ class AtOnce:
 
 
 @pytest.mark.parametrize(("side", "name"), [(side, name) for side, name in CALLS if name not in OWN.get(side, ())])
-def test_a_call_passes_all_that_it_is_given_on_and_returns_what_comes_back(side, name):
+async def test_a_call_passes_all_that_it_is_given_on_and_returns_what_comes_back(side, name):
     """Of the same method of the blocking object; a handle that comes back is wrapped."""
     given = {item: object() for item in list(inspect.signature(getattr(side, name)).parameters)[1:]}
     came, back = {}, object()
@@ -149,12 +144,8 @@ def test_a_call_passes_all_that_it_is_given_on_and_returns_what_comes_back(side,
     wrapper = object.__new__(SIDES[side])
     wrapper._of, wrapper._pools = type("Blocking", (), {name: blocking})(), AtOnce()
 
-    async def call():
-        called = getattr(wrapper, name)(**given)
-        return [item async for item in called] if name in ITERATES else await called
-
-    result = asyncio.run(call())
-    (found,) = result if name in ITERATES else [result]
+    called = getattr(wrapper, name)(**given)
+    (found,) = [item async for item in called] if name in ITERATES else [await called]
     assert back in (found, getattr(found, "_of", None))
     given.pop("progress", None), came.pop("progress", None)
     assert came == given

@@ -20,16 +20,8 @@ from mnemolog.domain.working_memory import (
     set_value,
 )
 from mnemolog.infra.log.event_codec import encode
-from tests.memory_log import MemoryLog
 
 SECOND = 1_000_000
-
-
-@pytest.fixture
-def log():
-    log = MemoryLog()
-    log.start("s")
-    return log
 
 
 def put(log, key, value, *, to="s", **options):

@@ -8,15 +8,7 @@ from mnemolog.domain import errors, spans
 from mnemolog.domain.events import TurnsRewound
 from mnemolog.domain.session import rewind
 from mnemolog.domain.spans import Span
-from tests.memory_log import MemoryLog
 from tests.session_states import sees
-
-
-@pytest.fixture
-def log():
-    log = MemoryLog()
-    log.start("s")
-    return log
 
 
 def back(log, name, to):

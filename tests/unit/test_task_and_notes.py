@@ -22,14 +22,6 @@ from mnemolog.domain.working_memory import (
     set_value,
     update_task,
 )
-from tests.memory_log import MemoryLog
-
-
-@pytest.fixture
-def log():
-    log = MemoryLog()
-    log.start("s")
-    return log
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,6 @@ JSON = st.recursive(
 )
 
 
-@pytest.fixture
-def log():
-    log = MemoryLog()
-    log.start("s")
-    return log
-
-
 def put(log, key, value, **options):
     return log.do(set_value, "s", key, value, now=log.now, **options)
 
