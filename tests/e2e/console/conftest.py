@@ -23,15 +23,16 @@ def opened():
 
 
 @pytest.fixture
-def browse(folder, clock, opened):
-    """Fill a store, and return a browser at its console."""
+def store(folder, clock):
+    """An empty store, for what a console is to show."""
+    with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL", background=False) as store:
+        yield store
 
-    def browse(fill, **options):
-        with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
-            fill(store)
-        return opened(folder, clock=clock, **options)
 
-    return browse
+@pytest.fixture
+def console(store, clock, opened):
+    """A browser at the console of that store."""
+    return opened(store.path, clock=clock)
 
 
 @pytest.fixture(scope="session")

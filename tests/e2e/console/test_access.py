@@ -258,28 +258,24 @@ def test_a_caller_of_a_scope_sees_its_part_and_is_refused_where_a_page_is_about_
     assert bob.get(f"/forgetting/{erasure['request']}").status_code == 404
 
 
-def test_receipts_are_shown_to_a_token_of_the_scope_that_was_asked(browse):
+def test_receipts_are_shown_to_a_token_of_the_scope_that_was_asked(store, console):
     """A list, a page or an event. One that was asked in a scope above, or beside, is as if it were not."""
-
-    def fill(store):
-        for name in ("alice", "bob"):
-            session = store.session(f"acme/{name}/trip", scope=f"acme/{name}")
-            session.record("user", f"tea of {name}")
-            session.recall("tea", receipt=True)
-            session.context("tea", receipt=True)
-        for scope in ("acme", "", "acme/alice"):
-            store.recall("tea", scope=scope, receipt=True)
-
-    whole = browse(fill)
-    alice = whole.as_caller("read", scope="acme/alice")
+    for name in ("alice", "bob"):
+        session = store.session(f"acme/{name}/trip", scope=f"acme/{name}")
+        session.record("user", f"tea of {name}")
+        session.recall("tea", receipt=True)
+        session.context("tea", receipt=True)
+    for scope in ("acme", "", "acme/alice"):
+        store.recall("tea", scope=scope, receipt=True)
+    alice = console.as_caller("read", scope="acme/alice")
     own = [item["position"] for item in alice.json("/recall/receipts")["receipts"]]
     assert own == [11, 4, 3]
-    assert len(whole.json("/recall/receipts")["receipts"]) == 7
-    assert len(whole.json("/recall/receipts?scope=acme/bob")["receipts"]) == 2
+    assert len(console.json("/recall/receipts")["receipts"]) == 7
+    assert len(console.json("/recall/receipts?scope=acme/bob")["receipts"]) == 2
     for position in range(1, 12):
         seen = {alice.get(f"{page}/{position}").status_code for page in ("/recall/receipts", "/event")}
         assert seen == ({200} if position in own else {200, 400} if position < 3 else {400, 404}), position
-    audited = whole.run(whole.store.within("acme/alice").audit.receipts()).receipts
+    audited = console.run(console.store.within("acme/alice").audit.receipts()).receipts
     assert [item.position for item in audited] == sorted(own)
     assert "bob" not in alice.get("/recall/receipts/11").text
 

@@ -87,20 +87,14 @@ def test_a_recorded_recall_is_repeated_then_and_now(reader):
     assert reader.json(f"/recall/receipts?at={listed['position'] - 1}")["receipts"] == []
 
 
-def test_a_context_with_a_receipt_shows_the_text_that_the_model_was_given(browse):
+def test_a_context_with_a_receipt_shows_the_text_that_the_model_was_given(store, console):
     """The text of then, although she says something else since; and the turns that were in it, each with a link."""
-
-    def fill(store):
-        trip = store.session("trip", scope="acme/alice")
-        trip.record("user", "I drink tea.")
-        shown = trip.context("what does she drink?", 200, receipt=True)
-        trip.record("user", "I drink coffee now.")
-        texts.append(shown.text)
-
-    texts = []
-    console = browse(fill)
+    trip = store.session("trip", scope="acme/alice")
+    trip.record("user", "I drink tea.")
+    shown = trip.context("what does she drink?", 200, receipt=True)
+    trip.record("user", "I drink coffee now.")
     page, html = console.json("/recall/receipts/3"), console.get("/recall/receipts/3").text
-    assert (page["text"], page["audited"]["kind"], page["audited"]["session"]) == (texts[0], "context", "trip")
+    assert (page["text"], page["audited"]["kind"], page["audited"]["session"]) == (shown.text, "context", "trip")
     assert page["says"][0] == "Asked again as of then, the memory gives the same answer."
     assert [turn["text"] for turn in page["then"]] == ["I drink tea."]
     assert 'href="/recall/receipts?turn=2"' in html
@@ -108,18 +102,14 @@ def test_a_context_with_a_receipt_shows_the_text_that_the_model_was_given(browse
     assert 'href="/recall/receipts/3">Open the receipt' in console.get("/event/3").text
 
 
-def test_a_turn_leads_to_every_recall_and_context_that_was_shown_it(browse):
+def test_a_turn_leads_to_every_recall_and_context_that_was_shown_it(store, console):
     """And to no other: newest first, a page of them at a time, with a filter for words of the question."""
-
-    def fill(store):
-        trip = store.session("trip", scope="acme")
-        trip.record_many([{"role": "user", "text": "tea is nice"}, {"role": "user", "text": "a beagle"}])
-        for number in range(130):
-            store.recall(f"tea {number}", scope="acme", receipt=True, min_relevance=0)
-        store.recall("beagle", scope="acme", receipt=True)
-        trip.context("beagle", receipt=True)
-
-    console = browse(fill)
+    trip = store.session("trip", scope="acme")
+    trip.record_many([{"role": "user", "text": "tea is nice"}, {"role": "user", "text": "a beagle"}])
+    for number in range(130):
+        store.recall(f"tea {number}", scope="acme", receipt=True, min_relevance=0)
+    store.recall("beagle", scope="acme", receipt=True)
+    trip.context("beagle", receipt=True)
     assert [item["query"] for item in console.json("/recall/receipts?turn=3")["receipts"]] == ["beagle"] * 2
     first = console.json("/recall/receipts?turn=2")
     rest = console.json(f"/recall/receipts?turn=2&before={first['older']}")
@@ -173,13 +163,13 @@ def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(reader)
     assert reader.get("/diff?from=99999").status_code == 400
 
 
-def test_the_difference_of_two_moments_shows_facts_of_the_scope(browse):
+def test_the_difference_of_two_moments_shows_facts_of_the_scope(store, console):
     """With what they were; of other scopes none."""
-    browser = browse(lambda store: store.retract_fact(store.assert_fact("user/tea", "<b>green", scope="acme/alice")))
-    (tea,) = browser.json("/diff?from=1&scope=acme")["facts"]
+    store.retract_fact(store.assert_fact("user/tea", "<b>green", scope="acme/alice"))
+    (tea,) = console.json("/diff?from=1&scope=acme")["facts"]
     assert (tea["key"], tea["change"], tea["before"], tea["after"]) == ("user/tea", "retracted", "<b>green", None)
-    assert browser.json("/diff?from=0&to=1&scope=acme/bob")["facts"] == []
-    assert "&lt;b&gt;green" in browser.get("/diff?from=1").text
+    assert console.json("/diff?from=0&to=1&scope=acme/bob")["facts"] == []
+    assert "&lt;b&gt;green" in console.get("/diff?from=1").text
 
 
 def test_moments_that_are_far_apart_are_not_compared(reader, monkeypatch):

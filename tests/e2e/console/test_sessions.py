@@ -60,18 +60,14 @@ def test_the_overview_names_what_is_stale_and_the_request_that_mends_it(tmp_path
     assert "To mend it" in console.get("/").text
 
 
-def test_the_overview_asks_the_last_questions_again(browse):
+def test_the_overview_asks_the_last_questions_again(store, console):
     """Each once, and those with another answer now first: the best turn of then, and that of now or of the moment."""
-
-    def fill(store):
-        trip = store.session("trip", scope="acme/alice")
-        trip.record("user", "I drink tea.")
-        for question in ("What does she drink?", "Is there a beagle?", "What does she drink?", "I drink tea."):
-            trip.recall(question, 1, receipt=True, asked="keep", min_relevance=0)
-        trip.record("user", "What does she drink? I drink coffee.")
-        store.recall("coffee", receipt=True)
-
-    console = browse(fill)
+    trip = store.session("trip", scope="acme/alice")
+    trip.record("user", "I drink tea.")
+    for question in ("What does she drink?", "Is there a beagle?", "What does she drink?", "I drink tea."):
+        trip.recall(question, 1, receipt=True, asked="keep", min_relevance=0)
+    trip.record("user", "What does she drink? I drink coffee.")
+    store.recall("coffee", receipt=True)
     found = console.json("/")["questions"]
     assert [item["receipt"]["position"] for item in found] == [5, 8, 6, 4]
     assert [item["differs"] for item in found] == [True, False, False, False]
@@ -84,9 +80,9 @@ def test_the_overview_asks_the_last_questions_again(browse):
     assert [item["differs"] for item in console.json("/?at=6")["questions"]] == [False] * 3
 
 
-def test_the_overview_says_what_changed_since_the_last_visit(browse, monkeypatch):
+def test_the_overview_says_what_changed_since_the_last_visit(store, console, monkeypatch):
     """Of the same browser: a visit ends with a pause, and pages within it do not move its beginning."""
-    console = browse(lambda store: store.session("a").record("user", "before"))
+    store.session("a").record("user", "before")
     assert console.json("/")["changed"] is None
     console.get("/")
     console.run(console.store.record("a", "user", "while the page is open"))
@@ -106,12 +102,11 @@ def test_the_overview_says_what_changed_since_the_last_visit(browse, monkeypatch
         assert console.json("/")["changed"] is None, wrong
 
 
-def test_the_overview_names_tokens_that_end_soon(browse):
+def test_the_overview_names_tokens_that_end_soon(store, console):
     """To whoever may make another one."""
     ends = {"ann": timedelta(days=3), "bob": timedelta(days=90)}
-    console = browse(
-        lambda store: [store.admin.create_token(who, verbs=("read",), expires_in=end) for who, end in ends.items()]
-    )
+    for who, end in ends.items():
+        store.admin.create_token(who, verbs=("read",), expires_in=end)
     (warning,) = console.json("/")["warnings"]
     assert "of ann ends in" in warning
     assert console.as_caller("read").json("/")["warnings"] == []
@@ -136,14 +131,10 @@ def test_the_live_page_has_the_newest_events_without_a_script(reader):
 # The list of sessions
 
 
-def test_sessions_come_in_pages_of_a_hundred(browse):
+def test_sessions_come_in_pages_of_a_hundred(store, console):
     """The links of one page lead to the next one and back, and every session is on one of them."""
-
-    def fill(store):
-        for number in range(2 * ROWS_MAX + 30):
-            store.session(f"s{number:03}", scope="even" if number % 2 == 0 else "odd")
-
-    console = browse(fill)
+    for number in range(2 * ROWS_MAX + 30):
+        store.session(f"s{number:03}", scope="even" if number % 2 == 0 else "odd")
     first = console.json("/sessions")
     second = console.json(f"/sessions?before={first['older']}")
     third = console.json(f"/sessions?before={second['older']}")
@@ -157,13 +148,9 @@ def test_sessions_come_in_pages_of_a_hundred(browse):
     assert "← Earlier" in console.get("/sessions").text
 
 
-def test_the_search_leads_to_what_is_meant(browse):
+def test_the_search_leads_to_what_is_meant(store, console):
     """An event, a session, a scope, a time on the page where it was typed; else the phrase, also in quotation marks."""
-
-    def fill(store):
-        store.session("call 7", scope="acme/support").record("user", "The window is 90 days, all day today.")
-
-    console = browse(fill)
+    store.session("call 7", scope="acme/support").record("user", "The window is 90 days, all day today.")
     for words, leads_to in (
         ("@2", "/event/2?scope=acme"),
         ("2", "/event/2?scope=acme"),
@@ -181,16 +168,12 @@ def test_the_search_leads_to_what_is_meant(browse):
     assert away.headers["location"] == "/?at=2026-03-16"
 
 
-def test_a_phrase_is_found_exactly_with_the_number_of_turns(browse):
+def test_a_phrase_is_found_exactly_with_the_number_of_turns(store, console):
     """As of the moment and in the scope; with the sessions and scopes whose names have it."""
-
-    def fill(store):
-        for scope in ("acme", "tea/shop"):
-            store.session(f"{scope}/a cup of tea", scope=scope).record_many(
-                [{"role": "user", "text": f"{'x' * 500} Green TEA {'y' * 500}"}, {"role": "user", "text": "te a"}]
-            )
-
-    console = browse(fill)
+    for scope in ("acme", "tea/shop"):
+        store.session(f"{scope}/a cup of tea", scope=scope).record_many(
+            [{"role": "user", "text": f"{'x' * 500} Green TEA {'y' * 500}"}, {"role": "user", "text": "te a"}]
+        )
     page = console.json("/sessions?q=tea")
     assert (page["found"]["turns"], page["found"]["scopes"], len(page["sessions"])) == (2, ["tea", "tea/shop"], 2)
     (newest, _) = page["found"]["newest"]
@@ -216,19 +199,15 @@ def test_a_scope_holds_on_every_page_or_is_said_not_to(reader):
 # Facts
 
 
-def test_facts_are_those_of_the_moment_with_what_they_replaced(browse, clock):
+def test_facts_are_those_of_the_moment_with_what_they_replaced(store, console, clock):
     """And the history of a key: what became of each assertion, and the turns that it rests on."""
     clock.step = 1_000_000
-
-    def fill(store):
-        chat = store.session("chat", scope="acme/alice")
-        heard = chat.record("user", "I live in Porto.")
-        wrong = chat.assert_fact("user/city", "Porto", valid_from="2020-01-01", because=[heard])
-        chat.assert_fact("user/city", "Lisbon", valid_from="2021-01-01", maker="<b>extractor")
-        store.assert_fact("team/size", 3, scope="acme")
-        store.retract_fact(wrong, reason="misheard")
-
-    console = browse(fill)
+    chat = store.session("chat", scope="acme/alice")
+    heard = chat.record("user", "I live in Porto.")
+    wrong = chat.assert_fact("user/city", "Porto", valid_from="2020-01-01", because=[heard])
+    chat.assert_fact("user/city", "Lisbon", valid_from="2021-01-01", maker="<b>extractor")
+    store.assert_fact("team/size", 3, scope="acme")
+    store.retract_fact(wrong, reason="misheard")
     now, then = console.json("/facts")["facts"], console.json("/facts?at=4")["facts"]
     assert [(item["fact"]["key"], item["fact"]["value"], item["replaced"]) for item in now] == [
         ("team/size", 3, None),
@@ -251,21 +230,17 @@ def test_facts_are_those_of_the_moment_with_what_they_replaced(browse, clock):
 # One session
 
 
-def test_a_session_is_shown_as_it_was(browse, clock):
+def test_a_session_is_shown_as_it_was(store, console, clock):
     """Turns, values, task and notes of then; a value that had expired then is marked."""
     clock.step = 0
-
-    def fill(store):
-        trip = store.session("trip", title="A trip")
-        trip.record("user", "to Porto?", speaker="Anna")
-        trip.set("city", "Porto", ttl=60)
-        trip.set_task("book a room", step=1, total=3)
-        clock.advance(seconds=3_600)
-        trip.record("assistant", "No, to Lisbon.")
-        trip.set("city", "Lisbon")
-        trip.note("she likes the sea")
-
-    console = browse(fill)
+    trip = store.session("trip", title="A trip")
+    trip.record("user", "to Porto?", speaker="Anna")
+    trip.set("city", "Porto", ttl=60)
+    trip.set_task("book a room", step=1, total=3)
+    clock.advance(seconds=3_600)
+    trip.record("assistant", "No, to Lisbon.")
+    trip.set("city", "Lisbon")
+    trip.note("she likes the sea")
     now = console.json("/session?id=trip")
     assert [item["turn"]["text"] for item in now["turns"]] == ["to Porto?", "No, to Lisbon."]
     assert [(item["key"], item["value"], item["expired"]) for item in now["values"]] == [("city", "Lisbon", False)]
@@ -283,29 +258,21 @@ def test_a_session_is_shown_as_it_was(browse, clock):
         assert (value["value"], value["expired"]) == ("Porto", expired)
 
 
-def test_when_a_turn_was_recorded_is_shown_where_it_was_said_at_another_time(browse, clock):
+def test_when_a_turn_was_recorded_is_shown_where_it_was_said_at_another_time(store, console, clock):
     """A difference of less than a second is not shown."""
     clock.step, now = 0, to_datetime(clock.now())
-    console = browse(
-        lambda store: [
-            store.session(name).record("user", "Hello.", said_at=now - earlier)
-            for name, earlier in (("at once", timedelta(0)), ("later", timedelta(days=1)))
-        ]
-    )
+    for name, earlier in (("at once", timedelta(0)), ("later", timedelta(days=1))):
+        store.session(name).record("user", "Hello.", said_at=now - earlier)
     assert '<span class="recorded">' not in console.get("/session?id=at+once").text
     assert '<span class="recorded">' in console.get("/session?id=later").text
 
 
-def test_before_a_session_began_it_is_not_listed_and_its_page_says_when_it_did(browse):
+def test_before_a_session_began_it_is_not_listed_and_its_page_says_when_it_did(store, console):
     """As of an earlier position there are fewer sessions, with fewer turns. Going back beyond the start is no error."""
-
-    def fill(store):
-        first = store.session("first")
-        first.record("user", "one")
-        store.session("second").record("user", "two")
-        first.record("user", "three")
-
-    console = browse(fill)
+    first = store.session("first")
+    first.record("user", "one")
+    store.session("second").record("user", "two")
+    first.record("user", "three")
     now, then = console.json("/sessions")["sessions"], console.json("/sessions?at=2")["sessions"]
     assert [(item["session"], item["turns"]) for item in now] == [("second", 1), ("first", 2)]
     assert [(item["session"], item["turns"]) for item in then] == [("first", 1)]
@@ -315,21 +282,19 @@ def test_before_a_session_began_it_is_not_listed_and_its_page_says_when_it_did(b
     assert "at=3" in page.text
 
 
-def test_what_was_asked_stands_between_the_turns(browse):
+def test_what_was_asked_stands_between_the_turns(store, console):
     """For the session, or in a scope that it is in; not for others. As of then, and on each page of a long session."""
-
-    def fill(store):
-        trip = store.session("trip", scope="acme/alice")
-        trip.record("user", "What do I drink?")
-        trip.recall("drink", receipt=True)
-        trip.context("drink", 100, receipt=True)
-        trip.record("assistant", "Tea.")
-        for number in range(5):
-            store.recall(f"asked above {number}", scope="acme", receipt=True)
-        store.recall("asked beside", scope="acme/bob", receipt=True)
-        store.session("other", scope="acme/alice").recall("asked for another", receipt=True)
-        trip.branch("branch").recall("asked for the branch", receipt=True)
-        trip.record_many([{"role": "user", "text": f"turn {number}"} for number in range(TURNS_MAX)])
+    trip = store.session("trip", scope="acme/alice")
+    trip.record("user", "What do I drink?")
+    trip.recall("drink", receipt=True)
+    trip.context("drink", 100, receipt=True)
+    trip.record("assistant", "Tea.")
+    for number in range(5):
+        store.recall(f"asked above {number}", scope="acme", receipt=True)
+    store.recall("asked beside", scope="acme/bob", receipt=True)
+    store.session("other", scope="acme/alice").recall("asked for another", receipt=True)
+    trip.branch("branch").recall("asked for the branch", receipt=True)
+    trip.record_many([{"role": "user", "text": f"turn {number}"} for number in range(TURNS_MAX)])
 
     def asked(address):
         page = console.json(address)
@@ -339,7 +304,6 @@ def test_what_was_asked_stands_between_the_turns(browse):
             if item["receipts"]
         ]
 
-    console = browse(fill)
     drink, above = (["drink", "drink"], 0), ([f"asked above {number}" for number in (2, 3, 4)], 2)
     last = console.json("/session?id=trip")
     assert asked("/session?id=trip") == [above]
@@ -357,18 +321,14 @@ def test_what_was_asked_stands_between_the_turns(browse):
     assert "2 more questions were asked" in html
 
 
-def test_hidden_and_inherited_turns_are_marked_with_the_reason(browse):
+def test_hidden_and_inherited_turns_are_marked_with_the_reason(store, console):
     """A rewound turn stays on the page, with what hid it; before the rewind it is not hidden. So on a branch."""
-
-    def fill(store):
-        talk = store.session("talk")
-        for text in ("one", "two", "three"):
-            talk.record("user", text)
-        talk.rewind(turns=2)
-        talk.branch("other").record("user", "four")
-        talk.record("user", "again")
-
-    console = browse(fill)
+    talk = store.session("talk")
+    for text in ("one", "two", "three"):
+        talk.record("user", text)
+    talk.rewind(turns=2)
+    talk.branch("other").record("user", "four")
+    talk.record("user", "again")
     turns = console.json("/session?id=talk")["turns"]
     assert [item["turn"]["text"] for item in turns] == ["one", "two", "three", "again"]
     assert [item["hidden"] for item in turns] == [False, True, True, False]
@@ -382,10 +342,10 @@ def test_hidden_and_inherited_turns_are_marked_with_the_reason(browse):
     assert turns[1]["hidden_by"]["kind"] == "rewind"
 
 
-def test_a_long_conversation_comes_in_pages(browse):
+def test_a_long_conversation_comes_in_pages(store, console):
     """The last hundred turns first, with links to the earlier ones and back."""
     turns = [{"role": "user", "text": f"turn {number}"} for number in range(250)]
-    console = browse(lambda store: store.session("long").record_many(turns))
+    store.session("long").record_many(turns)
 
     def texts(page):
         return [item["turn"]["text"] for item in page["turns"]]
@@ -400,9 +360,9 @@ def test_a_long_conversation_comes_in_pages(browse):
     assert "Nothing more was said." in console.get("/session?id=long&after=251").text
 
 
-def test_a_text_of_a_megabyte_is_cut_with_a_link_to_its_event(browse):
+def test_a_text_of_a_megabyte_is_cut_with_a_link_to_its_event(store, console):
     """A page stays small, and the whole text is one link away."""
-    console = browse(lambda store: store.session("big").record("user", "x" * 1_000_000 + " the end"))
+    store.session("big").record("user", "x" * 1_000_000 + " the end")
     page = console.get("/session?id=big").text
     assert len(page) < 60_000
     assert "the end" not in page
@@ -411,18 +371,19 @@ def test_a_text_of_a_megabyte_is_cut_with_a_link_to_its_event(browse):
     assert console.json("/event/2")["stored"]["event"]["text"].endswith("the end")
 
 
-def test_a_session_id_may_be_any_text(browse):
+def test_a_session_id_may_be_any_text(store, console):
     """Ids with slashes, dots and question marks are found by the links to them."""
     ids = ["acme/alice/trip", "..", "a?b#c&d", "%2e%2e", "ü ö"]
-    console = browse(lambda store: [store.session(name) for name in ids])
+    for name in ids:
+        store.session(name)
     hrefs = [part.split('"')[0].replace("&amp;", "&") for part in console.get("/sessions").text.split('href="')]
     found = [console.json(href)["session"] for href in hrefs if href.startswith("/session?id=")]
     assert sorted(found) == sorted(ids)
 
 
-def test_an_event_is_shown_as_stored_with_its_proof(browse):
+def test_an_event_is_shown_as_stored_with_its_proof(store, console):
     """Its fields, its digest, and whether that matches."""
-    console = browse(lambda store: store.session("a").record("user", "hello", key="k1"))
+    store.session("a").record("user", "hello", key="k1")
     stored = console.json("/event/2")["stored"]
     assert (stored["topic"], stored["key"], stored["link_holds"]) == ("turn.recorded.v1", "k1", True)
     assert stored["event"]["text"] == "hello"
@@ -436,26 +397,22 @@ def names(page):
     return [row["summary"]["session"] for row in page["rows"]]
 
 
-def test_the_lineage_has_branches_rewinds_and_checkpoints(browse):
+def test_the_lineage_has_branches_rewinds_and_checkpoints(store, console):
     """Each session stands below its parent, indented, with what happened to it; as of any moment.
 
     A conversation with a rewind and a branch of a branch, and one without.
     """
-
-    def fill(store):
-        trip = store.session("trip", title="A trip", agent="guide")
-        for text in ("one", "two", "three"):
-            trip.record("user", text)
-        trip.checkpoint("before the sea")
-        trip.rewind(turns=1)
-        other = trip.branch("trip/other")
-        other.record("user", "four")
-        other.branch("trip/third").end(reason="done")
-        store.session("alone").record("user", "x")
-        store.session("bad", title=LABEL).branch("bad 2", title=LABEL)
-
-    families = browse(fill)
-    page = families.json("/lineage?session=trip/other")
+    trip = store.session("trip", title="A trip", agent="guide")
+    for text in ("one", "two", "three"):
+        trip.record("user", text)
+    trip.checkpoint("before the sea")
+    trip.rewind(turns=1)
+    other = trip.branch("trip/other")
+    other.record("user", "four")
+    other.branch("trip/third").end(reason="done")
+    store.session("alone").record("user", "x")
+    store.session("bad", title=LABEL).branch("bad 2", title=LABEL)
+    page = console.json("/lineage?session=trip/other")
     root, branch, third = page["rows"]
     assert (names(page), [row["depth"] for row in page["rows"]]) == (["trip", "trip/other", "trip/third"], [0, 1, 2])
     assert [(mark["kind"], mark["position"], mark["to"], mark["detail"]) for mark in root["marks"]] == [
@@ -465,33 +422,30 @@ def test_the_lineage_has_branches_rewinds_and_checkpoints(browse):
     assert branch["summary"]["reason"] == "branch"
     assert third["summary"]["ended_at"] is not None
     assert third["marks"][0]["detail"] == "done"
-    html = families.get("/lineage?session=trip/other").text
+    html = console.get("/lineage?session=trip/other").text
     assert [html.count(f'class="depth-{depth}"') for depth in range(4)] == [1, 1, 1, 0]
-    whole, html = families.json("/lineage"), families.get("/lineage").text
+    whole, html = console.json("/lineage"), console.get("/lineage").text
     assert "<script>alert" not in html
     # The page without a session shows where branches are, the newest family first.
     assert names(whole) == ["bad", "bad 2", "trip", "trip/other", "trip/third"]
     assert "alone" not in html
-    (row,) = families.json("/lineage?session=trip&at=5")["rows"]
+    (row,) = console.json("/lineage?session=trip&at=5")["rows"]
     assert (row["summary"]["session"], len(row["marks"])) == ("trip", 1)
-    assert families.json("/lineage?at=5")["rows"] == []
+    assert console.json("/lineage?at=5")["rows"] == []
 
 
-def test_a_long_chain_of_sessions_is_cut(browse):
+def test_a_long_chain_of_sessions_is_cut(store, console):
     """A family with more sessions than a page shows its first ones."""
-
-    def fill(store):
-        last = store.session("s0")
-        for number in range(1, 130):
-            last = last.branch(f"s{number}")
-
-    assert names(browse(fill).json("/lineage?session=s129")) == [f"s{number}" for number in range(100)]
+    last = store.session("s0")
+    for number in range(1, 130):
+        last = last.branch(f"s{number}")
+    assert names(console.json("/lineage?session=s129")) == [f"s{number}" for number in range(100)]
 
 
 # The cost of a page
 
 
-def test_a_long_log_does_not_slow_a_page(browse, monkeypatch):
+def test_a_long_log_does_not_slow_a_page(store, console, monkeypatch):
     """However long a log is, a page reads a hundred turns or a thousand events of it, not all."""
     read = []
 
@@ -505,18 +459,15 @@ def test_a_long_log_does_not_slow_a_page(browse, monkeypatch):
 
         monkeypatch.setattr(kind, name, call)
 
-    def fill(store):
-        store.session("short", scope="small").record("user", "x")
-        for _ in range(3):
-            store.session("long").record_many([{"role": "user", "text": f"turn {n}"} for n in range(1_500)])
-            store.session("long").rewind(turns=1)
-        store.session("long").branch("branch")
-        store.session("later", scope="small").record("user", "turn of a small scope")
-
-    whole = browse(fill)
-    scoped = whole.of(console_app(whole.store.within("small")))
+    store.session("short", scope="small").record("user", "x")
+    for _ in range(3):
+        store.session("long").record_many([{"role": "user", "text": f"turn {n}"} for n in range(1_500)])
+        store.session("long").rewind(turns=1)
+    store.session("long").branch("branch")
+    store.session("later", scope="small").record("user", "turn of a small scope")
+    scoped = console.of(console_app(console.store.within("small")))
     paths = {
-        whole: (
+        console: (
             *("/", "/sessions", "/session?id=long", "/session?id=branch", "/lineage", "/event/2000"),
             *("/live", "/live?scope=small", "/live?session=short", "/live?topic=session.started.v1"),
             *("/audit", "/audit?scope=small", "/audit?session=short", "/audit?topic=session.started.v1"),
@@ -526,7 +477,7 @@ def test_a_long_log_does_not_slow_a_page(browse, monkeypatch):
             *("/", "/sessions", "/live", "/live?scope=small", "/audit", "/recall?q=turn", "/context?q=turn", "/diff"),
         ),
     }
-    whole.get("/")
+    console.get("/")
     counted(queries, "_turn")
     counted(EventCodec, "recorded_event")
     for browser, shown in paths.items():
@@ -535,6 +486,6 @@ def test_a_long_log_does_not_slow_a_page(browse, monkeypatch):
                 read.clear()
                 assert browser.get(path + moment).status_code == 200
                 assert len(read) <= 1_100, (path, len(read))
-    here = whole.json("/live?scope=small")
+    here = console.json("/live?scope=small")
     assert [item["session"] for item in here["events"]] == ["later", "later", "short", "short"]
     assert (here["events"], here["complete"]) == (scoped.json("/live")["events"], True)

@@ -10,7 +10,6 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.domain.clock import to_datetime
 from mnemolog.server.console.moment import BUCKETS, as_of, time_bar
-from tests.support import FakeClock
 
 pytestmark = pytest.mark.local
 
@@ -31,63 +30,59 @@ def test_a_moment_is_a_position_or_a_time_and_names_the_last_event_until_then(ma
             assert (found.position, found.time, found.is_now) == (position, time, not moment), moment
 
 
-def test_the_histogram_covers_the_whole_log_without_reading_it(tmp_path, monkeypatch):
+def test_the_histogram_covers_the_whole_log_without_reading_it(store, clock, monkeypatch):
     """A hundred spans of time; their events add up to the log, and each moment lies in its span."""
-    clock = FakeClock()
-    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
-        for number in range(300):
-            opened.session("a").record("user", f"turn {number}")
-            clock.advance(seconds=3_600 if number % 7 else 60)
-        monkeypatch.setattr(opened.parts.log, "read", None)
-        times = [opened.parts.log.recorded_at(position) for position in range(1, 302)]
-        for position in (1, 2, 150, 300, 301):
-            bar = time_bar(opened, as_of(opened, str(position)))
-            assert (len(bar.buckets), bar.by_time) == (BUCKETS, True)
-            assert sum(bucket.events for bucket in bar.buckets) == 301
-            in_last = position > bar.buckets[-2].position
-            assert in_last or bar.buckets[bar.step - 1].position >= position
-            assert bar.step == BUCKETS or not in_last or position < 301
-            assert all(bucket.position < position for bucket in bar.buckets[: bar.step - 1])
-        for bucket in bar.buckets[:-1]:
-            recorded = sum(to_datetime(time) <= bucket.until for time in times)
-            assert bucket.position == recorded
+    for number in range(300):
+        store.session("a").record("user", f"turn {number}")
+        clock.advance(seconds=3_600 if number % 7 else 60)
+    monkeypatch.setattr(store.parts.log, "read", None)
+    times = [store.parts.log.recorded_at(position) for position in range(1, 302)]
+    for position in (1, 2, 150, 300, 301):
+        bar = time_bar(store, as_of(store, str(position)))
+        assert (len(bar.buckets), bar.by_time) == (BUCKETS, True)
+        assert sum(bucket.events for bucket in bar.buckets) == 301
+        in_last = position > bar.buckets[-2].position
+        assert in_last or bar.buckets[bar.step - 1].position >= position
+        assert bar.step == BUCKETS or not in_last or position < 301
+        assert all(bucket.position < position for bucket in bar.buckets[: bar.step - 1])
+    for bucket in bar.buckets[:-1]:
+        recorded = sum(to_datetime(time) <= bucket.until for time in times)
+        assert bucket.position == recorded
 
 
 @pytest.mark.parametrize("seconds", [86_400 * 30, 1_000, 10, 0.001], ids=["days", "minutes", "seconds", "instants"])
-def test_each_step_of_the_slider_stays_where_it_is_put(tmp_path, seconds):
+def test_each_step_of_the_slider_stays_where_it_is_put(store, clock, seconds):
     """The moment of a step is on that step again, before and after a long time in which nothing was recorded."""
-    clock = FakeClock(step=1)
-    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
-        for part in (0.1, 0.9):
-            for number in range(10):
-                opened.session("a").record("user", f"turn {number}")
-                clock.advance(seconds=seconds * part / 10)
-        bar = time_bar(opened, as_of(opened, ""))
-        assert (bar.by_time, bar.step) == (True, BUCKETS)
-        assert [time_bar(opened, as_of(opened, at)).step for at, _, _ in bar.steps] == list(range(BUCKETS + 1))
-        texts = [time for _, time, _ in bar.steps]
-        assert len(set(texts)) == len(texts)
-        longest = max(len(at) for at, _, _ in bar.steps)
-        assert longest == len("2024-01-01T00:00Z") or seconds < 10_000
-        times = {at: text for at, text, _ in bar.steps[1:-1]}
-        assert all(datetime.fromisoformat(at) == datetime.fromisoformat(times[at]) for at in times)
+    clock.step = 1
+    for part in (0.1, 0.9):
+        for number in range(10):
+            store.session("a").record("user", f"turn {number}")
+            clock.advance(seconds=seconds * part / 10)
+    bar = time_bar(store, as_of(store, ""))
+    assert (bar.by_time, bar.step) == (True, BUCKETS)
+    assert [time_bar(store, as_of(store, at)).step for at, _, _ in bar.steps] == list(range(BUCKETS + 1))
+    texts = [time for _, time, _ in bar.steps]
+    assert len(set(texts)) == len(texts)
+    longest = max(len(at) for at, _, _ in bar.steps)
+    assert longest == len("2024-01-01T00:00Z") or seconds < 10_000
+    times = {at: text for at, text, _ in bar.steps[1:-1]}
+    assert all(datetime.fromisoformat(at) == datetime.fromisoformat(times[at]) for at in times)
 
 
-def test_the_slider_reaches_now_from_every_earlier_moment(tmp_path):
+def test_the_slider_reaches_now_from_every_earlier_moment(store, clock):
     """A moment among the last events is not on the last step, which is now; one after all events is."""
-    clock = FakeClock(step=1_000_000)
-    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
-        opened.session("a").record("user", "early")
-        clock.advance(seconds=10_000)
-        opened.session("b").record("user", "late")
-        asked = {"2001-01-01": 0, "0": 0, "1": 1, "3": BUCKETS - 1, "4": BUCKETS, "2030-01-01": BUCKETS, "": BUCKETS}
-        assert {at: time_bar(opened, as_of(opened, at)).step for at in asked} == asked
+    clock.step = 1_000_000
+    store.session("a").record("user", "early")
+    clock.advance(seconds=10_000)
+    store.session("b").record("user", "late")
+    asked = {"2001-01-01": 0, "0": 0, "1": 1, "3": BUCKETS - 1, "4": BUCKETS, "2030-01-01": BUCKETS, "": BUCKETS}
+    assert {at: time_bar(store, as_of(store, at)).step for at in asked} == asked
 
 
-def test_a_page_says_the_time_of_its_url_and_the_event_before(browse, clock):
+def test_a_page_says_the_time_of_its_url_and_the_event_before(store, console, clock):
     """A day without events is not shown as that of the last event, nor before the first event as nothing."""
     clock.set(round(datetime(2026, 3, 5, 13, 17, 51, tzinfo=UTC).timestamp() * 1_000_000))
-    console = browse(lambda store: store.session("a").record("user", "x"))
+    store.session("a").record("user", "x")
 
     def said(moment):
         (found,) = re.findall(r'<p class="as-of" role="status">(.*?)</p>', console.get(f"/?at={moment}").text, re.S)
@@ -101,16 +96,12 @@ def test_a_page_says_the_time_of_its_url_and_the_event_before(browse, clock):
     assert said("0") == "As of the beginning, before the first event"
 
 
-def test_a_day_means_to_its_end_and_words_are_those_of_the_command_line(browse, clock):
+def test_a_day_means_to_its_end_and_words_are_those_of_the_command_line(store, console, clock):
     """In the URL stands the time that they stand for. A span from a day on begins with it."""
     clock.step = 0
-
-    def fill(store):
-        for day in (16, 17, 18):
-            clock.set(round(datetime(2026, 11, day, 12, tzinfo=UTC).timestamp() * 1_000_000))
-            store.session("a").record("user", f"said on {day}")
-
-    console = browse(fill)
+    for day in (16, 17, 18):
+        clock.set(round(datetime(2026, 11, day, 12, tzinfo=UTC).timestamp() * 1_000_000))
+        store.session("a").record("user", f"said on {day}")
     for words, told, position in (
         ("2026-11-17", "2026-11-17", 3),
         ("yesterday", "2026-11-17", 3),
@@ -132,37 +123,36 @@ def test_a_day_means_to_its_end_and_words_are_those_of_the_command_line(browse, 
     assert shown == [midnights[0], midnights[1] - timedelta(microseconds=1)]
 
 
-def test_a_few_events_of_long_ago_do_not_squeeze_the_bar(tmp_path):
+def test_a_few_events_of_long_ago_do_not_squeeze_the_bar(store, clock):
     """A device without a clock recorded one in 1970: the bar is over the others, and says so."""
-    clock = FakeClock(1, step=3_600_000_000)
-    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
-        opened.session("a")
-        clock.set(round(datetime(2026, 11, 16, 12).timestamp() * 1_000_000))
-        for number in range(150):
-            opened.session("a").record("user", f"turn {number}")
-        bar = time_bar(opened, as_of(opened, ""))
-        assert (bar.by_time, bar.cut, bar.first.year) == (True, 1, 2026)
-        assert max(bucket.events for bucket in bar.buckets) <= 3
-        assert sum(bucket.events for bucket in bar.buckets) == 151
-        assert time_bar(opened, as_of(opened, "1")).step == 1
-        assert time_bar(opened, as_of(opened, "0")).step == 0
+    clock.set(1)
+    clock.step = 3_600_000_000
+    store.session("a")
+    clock.set(round(datetime(2026, 11, 16, 12).timestamp() * 1_000_000))
+    for number in range(150):
+        store.session("a").record("user", f"turn {number}")
+    bar = time_bar(store, as_of(store, ""))
+    assert (bar.by_time, bar.cut, bar.first.year) == (True, 1, 2026)
+    assert max(bucket.events for bucket in bar.buckets) <= 3
+    assert sum(bucket.events for bucket in bar.buckets) == 151
+    assert time_bar(store, as_of(store, "1")).step == 1
+    assert time_bar(store, as_of(store, "0")).step == 0
 
 
-def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(tmp_path):
+def test_where_most_was_recorded_at_once_the_slider_goes_event_by_event(store, clock):
     """After an import, a slider over time would have only two ends."""
-    clock = FakeClock(step=0)
-    with MemoryStore.open(tmp_path / "store", model=None, clock=clock) as opened:
-        opened.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(8)])
-        clock.advance(seconds=3_600)
-        opened.session("b")
-        bar = time_bar(opened, as_of(opened, "2"))
-        assert not bar.by_time
-        assert [bucket.position for bucket in bar.buckets] == list(range(1, 11))
-        assert bar.step == 2
-        opened.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(990)])
-        bar = time_bar(opened, as_of(opened, "500"))
-        assert [bucket.events for bucket in bar.buckets] == [10] * 100
-        assert bar.step == 50
+    clock.step = 0
+    store.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(8)])
+    clock.advance(seconds=3_600)
+    store.session("b")
+    bar = time_bar(store, as_of(store, "2"))
+    assert not bar.by_time
+    assert [bucket.position for bucket in bar.buckets] == list(range(1, 11))
+    assert bar.step == 2
+    store.session("a").record_many([{"role": "user", "text": f"turn {number}"} for number in range(990)])
+    bar = time_bar(store, as_of(store, "500"))
+    assert [bucket.events for bucket in bar.buckets] == [10] * 100
+    assert bar.step == 50
 
 
 def test_a_moment_is_read_in_one_way_wherever_it_is_typed(reader):

@@ -118,18 +118,14 @@ def test_the_history_is_verified_with_progress_and_against_a_head_that_was_noted
     assert "The history is not sound" in reader.get(f"/jobs/{wrong['id']}").text
 
 
-def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(browse):
+def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(store, console):
     """Newest first: by kind, session, scope and actor."""
-
-    def fill(store):
-        for name in ("a", "b"):
-            session = store.session(name, scope=f"acme/{name}")
-            with acting_as(f"token {name}"):
-                for number in range(120):
-                    session.record("user", f"turn {number}")
-            session.set("last", name)
-
-    console = browse(fill)
+    for name in ("a", "b"):
+        session = store.session(name, scope=f"acme/{name}")
+        with acting_as(f"token {name}"):
+            for number in range(120):
+                session.record("user", f"turn {number}")
+        session.set("last", name)
     pages, before = [], ""
     while before is not None:
         page = console.json(f"/audit?before={before}")
