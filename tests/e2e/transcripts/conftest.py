@@ -6,6 +6,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers.transcripts import Transcripts
+from tests.support import nothing_written
 
 
 def files_in(*folders):
@@ -38,28 +39,28 @@ def rollouts(tmp_path):
 
 @pytest.fixture
 def read(memory, projects, rollouts):
-    """Reads on, as one that was just begun would, and gives its report."""
+    """Reads on, as one that was just begun would, and gives its report. At the end of a test all is read anew."""
 
     def read_on(**options):
         with Transcripts(memory, **options) as transcripts:
             return transcripts.catch_up(files_in(projects, rollouts))
 
-    return read_on
+    yield read_on
+    read_all_anew(memory, read_on)
 
 
 @pytest.fixture
 def read_anew(memory, read):
-    """Reads everything from the beginning, as if it were not known how far it had got: that adds nothing."""
+    """Reads everything from the beginning, before the test goes on, and gives the report."""
+    return lambda: read_all_anew(memory, read)
 
-    def read_all(**options):
-        head = memory.head()
-        for path in (memory.path / "projections").glob("watch.db*"):
-            path.unlink()
-        report = read(**options)
-        assert (memory.head(), report.recorded, report.switches) == (head, 0, {})
-        return report
 
-    return read_all
+def read_all_anew(memory, read):
+    """Read everything from the beginning, as if it were not known how far it had got: that adds nothing."""
+    for path in (memory.path / "projections").glob("watch.db*"):
+        path.unlink()
+    with nothing_written(memory):
+        return read()
 
 
 @pytest.fixture

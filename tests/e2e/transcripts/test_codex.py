@@ -62,7 +62,7 @@ def test_only_what_was_typed_is_said_by_the_user(talk, read, said):
     assert said(A, hidden=True) == [*TALK, "Glue it.", "ls", "[tool call: recall]"]
 
 
-def test_a_rollout_without_envelopes_is_read(rollouts, read, read_anew, said, memory):
+def test_a_rollout_without_envelopes_is_read(rollouts, read, said, memory):
     """Until August 2025 a line was a bare item. The only time is that of the first line."""
     talk = Codex(rollouts, A, meta=False)
     talk.put({"id": A, "timestamp": "2025-05-07T17:24:21.000Z", "instructions": None}, {"record_type": "state"})
@@ -73,7 +73,6 @@ def test_a_rollout_without_envelopes_is_read(rollouts, read, read_anew, said, me
     read()
     assert said(A) == ["Why?", "The lid."]
     assert {turn.said_at.date().isoformat() for turn in memory.session(A).turns()} == {"2025-05-07"}
-    read_anew()
 
 
 def test_a_compressed_rollout_is_named_unless_its_session_is_recorded(rollouts, talk, memory, read):
@@ -121,17 +120,16 @@ def test_a_rollout_is_a_session(talk, memory, read, read_anew, said):
     assert read_anew().already_there == 6
 
 
-def test_the_same_words_again_are_another_turn(talk, memory, read, read_anew, said):
+def test_the_same_words_again_are_another_turn(talk, memory, read, said):
     """Also when another watcher reads them, which has not seen the first."""
     read()
     for _ in range(3):
         talk.say("Close it.")
         assert read().recorded == 1
     assert said(A) == [*TALK, *["Close it."] * 3]
-    read_anew()
 
 
-def test_a_rollback_hides_the_last_questions(talk, memory, read, read_anew, said):
+def test_a_rollback_hides_the_last_questions(talk, memory, read, said):
     """And everything after them, in place."""
     read()
     talk.undo(1)
@@ -143,10 +141,9 @@ def test_a_rollback_hides_the_last_questions(talk, memory, read, read_anew, said
     talk.say("Start again.")
     assert read().switches == {"rewind": 1}
     assert said(A) == ["Start again."]
-    read_anew()
 
 
-def test_a_compaction_is_a_switch_in_place(talk, read, read_anew, said):
+def test_a_compaction_is_a_switch_in_place(talk, read, said):
     """Recorded with the turn after it."""
     talk.compact()
     talk.say("And now?")
@@ -155,10 +152,9 @@ def test_a_compaction_is_a_switch_in_place(talk, read, read_anew, said):
     talk.answer("Tea.")
     assert read().switches == {"compress": 1}
     assert said(A) == [*TALK, "And now?", "Tea."]
-    read_anew()
 
 
-def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, rollouts, memory, read, read_anew, said):
+def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, rollouts, memory, read, said):
     """The lines that it begins with belong to the old session, and stay there."""
     read()
     talk.say("Thanks.")
@@ -172,11 +168,10 @@ def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, rollouts, memory, rea
     grandchild.say("Is it really?")
     assert read().recorded == 1
     assert said(C) == [*TALK, "Is it broken?", "Is it really?"]
-    read_anew()
 
 
 @pytest.mark.parametrize("forgotten", [[0], [1, 2], [4, 5], range(6)])
-def test_a_fork_written_after_a_forget_does_not_bring_it_back(talk, rollouts, memory, read, read_anew, said, forgotten):
+def test_a_fork_written_after_a_forget_does_not_bring_it_back(talk, rollouts, memory, read, said, forgotten):
     """A forgotten turn is found by role and order: the texts of the copies are compared with nothing."""
     read()
     memory.forget(positions=[turn.position for at, turn in enumerate(memory.turns(A)) if at in forgotten])
@@ -190,10 +185,9 @@ def test_a_fork_written_after_a_forget_does_not_bring_it_back(talk, rollouts, me
     assert read().recorded == 1
     assert (said(B), memory.session(C).lineage()) == ([*left, "Is it broken?"], [A, C])  # It leaves A before B did.
     assert said(C) == [*(text for text in left if text in TALK[:4]), "Is it really?"]
-    read_anew()
 
 
-def test_a_fork_that_repeats_later_words_of_the_old_session_has_its_own_turns(talk, rollouts, read, read_anew, said):
+def test_a_fork_that_repeats_later_words_of_the_old_session_has_its_own_turns(talk, rollouts, read, said):
     """Only a line in the same place is a copy, whatever its words."""
     talk.say("Thanks.")
     talk.answer("Welcome.")
@@ -203,10 +197,9 @@ def test_a_fork_that_repeats_later_words_of_the_old_session_has_its_own_turns(ta
     fork.say("Good night.")
     assert read().recorded == 1
     assert said(B) == [*TALK, "Good night."]
-    read_anew()
 
 
-def test_a_fork_made_after_a_rollback_sees_what_was_left(talk, rollouts, memory, read, read_anew, said):
+def test_a_fork_made_after_a_rollback_sees_what_was_left(talk, rollouts, memory, read, said):
     """The rollback is copied with the lines."""
     talk.undo(1)
     read()
@@ -214,10 +207,9 @@ def test_a_fork_made_after_a_rollback_sees_what_was_left(talk, rollouts, memory,
     fork.say("Is it broken?")
     assert read().switches == {"branch": 1}
     assert said(B) == [*TALK[:4], "Is it broken?"]
-    read_anew()
 
 
-def test_a_fork_may_roll_back_turns_that_it_copied(talk, rollouts, memory, read, read_anew, said):
+def test_a_fork_may_roll_back_turns_that_it_copied(talk, rollouts, memory, read, said):
     """Before anything is said in it. The old session keeps them, and rolls back others later."""
     read()
     fork = talk.fork(rollouts, B)
@@ -228,7 +220,6 @@ def test_a_fork_may_roll_back_turns_that_it_copied(talk, rollouts, memory, read,
     assert read().switches == {"branch": 1, "rewind": 1}
     assert said(B) == [*TALK[:4], "Is it broken?"]
     assert said(A) == TALK
-    read_anew()
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -75,7 +75,7 @@ def test_a_bad_line_is_named_and_skipped(projects, read, said):
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_several_objects_on_a_line_are_all_read(projects, read, read_anew, said, cut):
+def test_several_objects_on_a_line_are_all_read(projects, read, said, cut):
     """Two programs may write at once, or one may go on where another stopped: only what is cut is lost, and named."""
     talk = Claude(projects, A)
     talk.say("Why?")
@@ -86,7 +86,6 @@ def test_several_objects_on_a_line_are_all_read(projects, read, read_anew, said,
     report = read()
     assert said(A) == ["Why?", "The lid.", "Close it."][cut:]
     assert report.refused == cut
-    read_anew()
 
 
 def test_doctor_and_verify_find_nothing_wrong_after_reading(projects, memory, read):

@@ -16,6 +16,8 @@ class ClaudeTalks:
     taken for the fork (ADR 24).
     """
 
+    agent = Claude
+
     def __init__(self, folder, rng, read):
         self.folder, self.rng, self.read = folder, rng, read
         self.talks: dict[str, Claude] = {}
@@ -28,8 +30,8 @@ class ClaudeTalks:
         return self.rng.choice(["go on", "again", f"text {self.texts}"])
 
     def new(self):
-        session = f"{len(self.talks):06}-claude"
-        self.talks[session] = Claude(self.folder, session)
+        session = f"{len(self.talks):06}-{self.agent.__name__}"
+        self.talks[session] = self.agent(self.folder, session)
         self.paths[session] = []
         self.ask(session)
 
@@ -110,23 +112,9 @@ class ClaudeTalks:
 
 
 class CodexTalks(ClaudeTalks):
-    """Sessions of Codex."""
+    """Sessions of Codex, whose lines have no uuid."""
 
-    def new(self):
-        session = f"{len(self.talks):06}-codex"
-        self.talks[session] = Codex(self.folder, session)
-        self.paths[session] = []
-        self.ask(session)
-
-    def ask(self, session):
-        text = self.text()
-        self.talks[session].say(text)
-        self.paths[session].append(("", "user", text))
-
-    def answer(self, session):
-        text = self.text()
-        self.talks[session].answer(text)
-        self.paths[session].append(("", "assistant", text))
+    agent = Codex
 
     def hook(self, session):
         self.talks[session].context("<cwd>/tmp</cwd>")
@@ -163,7 +151,7 @@ class CodexTalks(ClaudeTalks):
 
 @pytest.mark.parametrize("script", range(SCRIPTS))
 @pytest.mark.parametrize("kind", [ClaudeTalks, CodexTalks])
-def test_sessions_agree_with_what_the_agents_did(projects, memory, read, read_anew, rng, kind, script):
+def test_sessions_agree_with_what_the_agents_did(projects, memory, read, rng, kind, script):
     """Whenever it is read, from any offset; reading from the beginning adds nothing."""
     talks = kind(projects, rng, read)
     for _ in range(STEPS):
@@ -176,4 +164,3 @@ def test_sessions_agree_with_what_the_agents_did(projects, memory, read, read_an
     assert read().refused == 0
     shown = {item.session: [turn.text for turn in memory.session(item.session).turns()] for item in memory.sessions()}
     assert shown == talks.shown()
-    read_anew()
