@@ -95,83 +95,70 @@ def texts(folder):
         return [turn.text for turn in store.turns("trip", limit=10_000)]
 
 
-def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
+async def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
     """From the first turn to the audit, with handles of its own kind."""
+    async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
+        session = await store.switch("trip", reason="new", agent="assistant", scope="acme/alice")
+        first = await session.record("user", "I moved to Lisbon in March.", key="t1")
+        assert first == await store.record("trip", "user", "I moved to Lisbon in March.", key="t1")
+        assert (store.path, session.id, session.title, session.agent) == (folder, "trip", "", "assistant")
+        for by in (store, session):
+            answer = await by.recall("moved to Lisbon", k=1, min_position=first.position)
+            assert (answer.hits[0].position, answer.legs) == (first.position, ("text", "vector"))
 
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
-            session = await store.switch("trip", reason="new", agent="assistant", scope="acme/alice")
-            first = await session.record("user", "I moved to Lisbon in March.", key="t1")
-            assert first == await store.record("trip", "user", "I moved to Lisbon in March.", key="t1")
-            assert (store.path, session.id, session.title, session.agent) == (folder, "trip", "", "assistant")
-            for by in (store, session):
-                answer = await by.recall("moved to Lisbon", k=1, min_position=first.position)
-                assert (answer.hits[0].position, answer.legs) == (first.position, ("text", "vector"))
+        await session.set("budget", None)
+        assert (await session.get("budget", MISSING), await session.get("other")) == (None, None)
+        assert (await session.set_task("book", step=1, total=3)).step == 1
+        await session.note("by train")
+        asked = await session.checkpoint("asked")
+        await session.set("budget", 900)
+        plane = await store.switch("plane", reason="branch", session=session, at=asked.position)
+        assert isinstance(plane, AsyncSession)
+        assert (await session.restore("asked")).id == asked.id
+        assert await session.all() == await plane.all() == {"budget": None}
+        assert await (await session.at(asked.position + 1)).get("budget") == 900
+        assert await session.notes(with_times=False) == ["by train"]
+        assert (await store.current("assistant")).id == "plane"
+        assert await store.current("nobody") is None
+        assert await (await session.branch("ship", at="asked")).lineage() == ["trip", "ship"]
+        assert [item.session for item in await store.sessions()] == ["trip", "plane", "ship"]
 
-            await session.set("budget", None)
-            assert (await session.get("budget", MISSING), await session.get("other")) == (None, None)
-            assert (await session.set_task("book", step=1, total=3)).step == 1
-            await session.note("by train")
-            asked = await session.checkpoint("asked")
-            await session.set("budget", 900)
-            plane = await store.switch("plane", reason="branch", session=session, at=asked.position)
-            assert isinstance(plane, AsyncSession)
-            assert (await session.restore("asked")).id == asked.id
-            assert await session.all() == await plane.all() == {"budget": None}
-            assert await (await session.at(asked.position + 1)).get("budget") == 900
-            assert await session.notes(with_times=False) == ["by train"]
-            assert (await store.current("assistant")).id == "plane"
-            assert await store.current("nobody") is None
-            assert await (await session.branch("ship", at="asked")).lineage() == ["trip", "ship"]
-            assert [item.session for item in await store.sessions()] == ["trip", "plane", "ship"]
-
-            head = await store.head()
-            events = [event.position async for event in store.events()]
-            assert events == list(range(1, head.position + 1))
-            assert (await store.verify(expect_head=str(head))).sound
-            assert (await store.status()).head == head.position
-            assert await (await store.admin.quarantine()).items() == []
-            assert [report.complete for report in await store.rebuild()] == [True, True]
-        return head
-
-    head = asyncio.run(main())
+        head = await store.head()
+        events = [event.position async for event in store.events()]
+        assert events == list(range(1, head.position + 1))
+        assert (await store.verify(expect_head=str(head))).sound
+        assert (await store.status()).head == head.position
+        assert await (await store.admin.quarantine()).items() == []
+        assert [report.complete for report in await store.rebuild()] == [True, True]
     with MemoryStore.open(folder, model=None) as store:
         assert store.head() == head
 
 
-def test_a_store_may_be_awaited_and_closed_by_hand(folder):
+async def test_a_store_may_be_awaited_and_closed_by_hand(folder):
     """Or entered once it is there. Closing twice is no mistake."""
-
-    async def main():
-        store = await AsyncMemoryStore.open(folder, model=None)
-        await trip(store)
-        await asyncio.gather(store.close(), store.close())
-        async with await AsyncMemoryStore.open(folder, model=None) as store:
-            assert (await store.session("trip")).scope == "acme/alice"
-        await store.close()
-
-    asyncio.run(main())
+    store = await AsyncMemoryStore.open(folder, model=None)
+    await trip(store)
+    await asyncio.gather(store.close(), store.close())
+    async with await AsyncMemoryStore.open(folder, model=None) as store:
+        assert (await store.session("trip")).scope == "acme/alice"
+    await store.close()
     wait_until(lambda: not own_threads(), what="the end of the last thread, which has closed the store")
 
 
-def test_after_close_everything_is_refused(folder, encoder):
+async def test_after_close_everything_is_refused(folder, encoder):
     """Handles and iterators included; nothing hangs."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=encoder) as store:
-            session = await trip(store)
-            events = store.events()
-        for call in (
-            lambda: store.record("trip", "user", "late"),
-            lambda: session.get("budget"),
-            lambda: session.recall("tea"),
-            lambda: store.verify(),
-            lambda: anext(events),
-        ):
-            with pytest.raises(StoreClosed):
-                await call()
-
-    asyncio.run(main())
+    async with AsyncMemoryStore.open(folder, model=encoder) as store:
+        session = await trip(store)
+        events = store.events()
+    for call in (
+        lambda: store.record("trip", "user", "late"),
+        lambda: session.get("budget"),
+        lambda: session.recall("tea"),
+        lambda: store.verify(),
+        lambda: anext(events),
+    ):
+        with pytest.raises(StoreClosed):
+            await call()
 
 
 WRONG = {
@@ -187,40 +174,30 @@ WRONG = {
 }
 
 
-def test_errors_are_those_of_the_blocking_store(folder):
+async def test_errors_are_those_of_the_blocking_store(folder):
     """Class and message."""
-
-    async def error_of(wrong):
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            try:
-                await wrong(store)
-            except (MnemologError, TypeError) as error:
-                return error
 
     with MemoryStore.open(folder, model=None) as store:
         store.start_session("trip").record("user", "hello", key="k")
-        for name, wrong in WRONG.items():
-            with pytest.raises((MnemologError, TypeError)) as caught:
-                wrong(store)
-            error = asyncio.run(error_of(wrong))
-            assert (type(error), str(error)) == (caught.type, str(caught.value)), name
+        async with AsyncMemoryStore.open(folder, model=None) as other:
+            for name, wrong in WRONG.items():
+                with pytest.raises((MnemologError, TypeError)) as caught:
+                    wrong(store)
+                with pytest.raises(caught.type) as error:
+                    await wrong(other)
+                assert (error.type, str(error.value)) == (caught.type, str(caught.value)), name
 
 
 @pytest.mark.log_file
-def test_what_cannot_be_opened_says_so(folder):
+async def test_what_cannot_be_opened_says_so(folder):
     """And leaves no thread."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, create=False):
-            pass
-
     with pytest.raises(MnemologError, match="no store"):
-        asyncio.run(main())
+        await AsyncMemoryStore.open(folder, create=False)
     wait_until(lambda: not own_threads(), what="the end of the threads")
 
 
 @pytest.mark.local
-def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder):
+async def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder):
     """As `asyncio.to_thread` has it."""
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
     found = []
@@ -233,91 +210,76 @@ def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder
             look()
             return super().encode(batch)
 
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=Looking(), background=False) as store:
-            await (await store.session("said")).record("user", "tea")
-            request.set("verify")
-            await store.verify(progress=look)
-            request.set("recall")
-            await store.recall("tea")
-        assert request.get() == "recall"
-
-    asyncio.run(main())
+    async with AsyncMemoryStore.open(folder, model=Looking(), background=False) as store:
+        await (await store.session("said")).record("user", "tea")
+        request.set("verify")
+        await store.verify(progress=look)
+        request.set("recall")
+        await store.recall("tea")
+    assert request.get() == "recall"
     assert set(found) == {("verify", "mnemolog-background"), ("recall", "mnemolog-recalls")}
 
 
-def test_recalls_stuck_in_the_model_delay_no_other_call(folder):
+async def test_recalls_stuck_in_the_model_delay_no_other_call(folder):
     """More of them than there are threads for them. Were the loop held up, this would never end."""
-
-    async def main():
-        model = Stuck()
-        async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
-            session, heart = await trip(store), Heart()
-            recalls = [asyncio.create_task(store.recall(f"stuck {n}", mode="vector")) for n in range(RECALLERS_MAX + 2)]
-            await seen(model.entered)
-            turns = await asyncio.gather(*(session.record("user", f"tea {n}") for n in range(100)))
-            assert (await store.recall("tea", mode="text", k=1)).head == max(turn.position for turn in turns)
-            assert len(await session.turns()) == 100
-            await session.set("budget", 900)
-            assert await session.get("budget") == 900
-            assert (await store.verify()).sound
-            await heart.beats(20)
-            assert heart.gap_s < PROMPT_S
-            assert not any(task.done() for task in recalls)
-            model.free.set()
-            assert {(await task).legs for task in recalls} == {("vector",)}
-            heart.stop()
-
-    asyncio.run(main())
+    model = Stuck()
+    async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
+        session, heart = await trip(store), Heart()
+        recalls = [asyncio.create_task(store.recall(f"stuck {n}", mode="vector")) for n in range(RECALLERS_MAX + 2)]
+        await seen(model.entered)
+        turns = await asyncio.gather(*(session.record("user", f"tea {n}") for n in range(100)))
+        assert (await store.recall("tea", mode="text", k=1)).head == max(turn.position for turn in turns)
+        assert len(await session.turns()) == 100
+        await session.set("budget", 900)
+        assert await session.get("budget") == 900
+        assert (await store.verify()).sound
+        await heart.beats(20)
+        assert heart.gap_s < PROMPT_S
+        assert not any(task.done() for task in recalls)
+        model.free.set()
+        assert {(await task).legs for task in recalls} == {("vector",)}
+        heart.stop()
 
 
 @pytest.mark.local
-def test_the_loop_stays_responsive_during_a_long_catch_up(folder, tmp_path, encoder):
+async def test_the_loop_stays_responsive_during_a_long_catch_up(folder, tmp_path, encoder):
     """Each step is answered from the loop before the next one begins."""
     lines = (json.dumps({"session": f"s{n % 7}", "role": "user", "text": f"tea {n}"}) for n in range(4_000))
     (tmp_path / "said.jsonl").write_text("\n".join(lines))
     with MemoryStore.open(folder, model=None, background=False) as store:
         import_files(store, tmp_path / "said.jsonl")
+    loop, answers = asyncio.get_running_loop(), 0
 
-    async def main():
-        loop, answers = asyncio.get_running_loop(), 0
+    def ask(_done, _total):
+        nonlocal answers
+        answered = threading.Event()
+        loop.call_soon_threadsafe(answered.set)
+        assert answered.wait(WAIT_S)
+        answers += 1
 
-        def ask(_done, _total):
-            nonlocal answers
-            answered = threading.Event()
-            loop.call_soon_threadsafe(answered.set)
-            assert answered.wait(WAIT_S)
-            answers += 1
-
-        async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
-            heart = Heart()
-            assert await store.admin.catch_up_views(progress=ask) == 4_007
-            assert (await store.admin.catch_up_vectors(progress=ask)).complete
-            assert answers > 20
-            assert heart.gap_s < PROMPT_S
-            heart.stop()
-
-    asyncio.run(main())
+    async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
+        heart = Heart()
+        assert await store.admin.catch_up_views(progress=ask) == 4_007
+        assert (await store.admin.catch_up_vectors(progress=ask)).complete
+        assert answers > 20
+        assert heart.gap_s < PROMPT_S
+        heart.stop()
 
 
-def test_two_hundred_records_at_once_are_each_there_once(folder):
+async def test_two_hundred_records_at_once_are_each_there_once(folder):
     """In few transactions: those that wait for a commit share the next one."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            await trip(store)
-            commits = Counted()
-            log_of(with_pools(store)[0]).followers.listen(commits)
-            held = Held(store)
-            tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
-            await held.waiting(WRITERS_MAX)
-            held.let_go()
-            turns = await asyncio.gather(*tasks)
-            assert [turn.text for turn in turns] == [f"tea {n}" for n in range(200)]
-            assert sorted(turn.position for turn in turns) == list(range(2, 202))
-            assert commits.count <= 100
-
-    asyncio.run(main())
+    async with AsyncMemoryStore.open(folder, model=None) as store:
+        await trip(store)
+        commits = Counted()
+        log_of(with_pools(store)[0]).followers.listen(commits)
+        held = Held(store)
+        tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
+        await held.waiting(WRITERS_MAX)
+        held.let_go()
+        turns = await asyncio.gather(*tasks)
+        assert [turn.text for turn in turns] == [f"tea {n}" for n in range(200)]
+        assert sorted(turn.position for turn in turns) == list(range(2, 202))
+        assert commits.count <= 100
     assert sorted(texts(folder)) == sorted(f"tea {n}" for n in range(200))
 
 
@@ -330,54 +292,46 @@ class Counted:
         self.count += 1
 
 
-def test_records_that_are_awaited_one_after_the_other_are_in_that_order(folder):
+async def test_records_that_are_awaited_one_after_the_other_are_in_that_order(folder):
     """Whatever other tasks do meanwhile, recalls among it, which see what was recorded before them."""
+    async with AsyncMemoryStore.open(folder, model=HashEncoder(dimension=16), synchronous="NORMAL") as store:
 
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=HashEncoder(dimension=16), synchronous="NORMAL") as store:
+        async def talk(name):
+            session = await store.start_session(name)
+            for n in range(50):
+                position = (await session.record("user", f"{name} tea{n}")).position
+                if n % 10 == 0:
+                    answer = await session.recall(f"tea{n}", k=1, min_position=position, timeout_s=WAIT_S)
+                    assert answer.hits[0].position == position
+            return [turn.text for turn in await session.turns()]
 
-            async def talk(name):
-                session = await store.start_session(name)
-                for n in range(50):
-                    position = (await session.record("user", f"{name} tea{n}")).position
-                    if n % 10 == 0:
-                        answer = await session.recall(f"tea{n}", k=1, min_position=position, timeout_s=WAIT_S)
-                        assert answer.hits[0].position == position
-                return [turn.text for turn in await session.turns()]
-
-            said = await asyncio.gather(*(talk(f"s{n}") for n in range(4)))
-            assert said == [[f"s{n} tea{m}" for m in range(50)] for n in range(4)]
-
-    asyncio.run(main())
+        said = await asyncio.gather(*(talk(f"s{n}") for n in range(4)))
+        assert said == [[f"s{n} tea{m}" for m in range(50)] for n in range(4)]
 
 
 @pytest.mark.local
-def test_a_prefetch_is_waited_for_without_a_thread(folder):
+async def test_a_prefetch_is_waited_for_without_a_thread(folder):
     """By more tasks than there are threads to read; a timeout and a cancellation leave it as it was."""
-
-    async def main():
-        model = Stuck()
-        async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
-            session = await trip(store)
-            await session.record("user", "tea")
-            ticket = await session.prefetch("stuck tea", mode="vector")
-            await seen(model.entered)
-            assert not await ticket.wait(0.0)
-            assert (await session.prefetch_result()).reason is PrefetchReason.NOT_READY
-            given_up = asyncio.create_task(session.prefetch_result(wait_s=WAIT_S))
-            waiting = [asyncio.create_task(ticket.wait(WAIT_S)) for _ in range(3 * READERS_MAX)]
-            # One is from the wait that timed out.
-            await until(lambda: len(ticket._of._ending._done_callbacks) == len(waiting) + 2, what="all to wait")
-            given_up.cancel()
-            assert (await store.head()).position == 2
-            model.free.set()
-            assert all(await asyncio.gather(*waiting))
-            taken = await session.prefetch_result(wait_s=WAIT_S)
-            assert (taken.reason, taken.recall.hits[0].text) == (None, "tea")
-            assert given_up.cancelled()
-            await (await session.prefetch("tea")).cancel()
-
-    asyncio.run(main())
+    model = Stuck()
+    async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
+        session = await trip(store)
+        await session.record("user", "tea")
+        ticket = await session.prefetch("stuck tea", mode="vector")
+        await seen(model.entered)
+        assert not await ticket.wait(0.0)
+        assert (await session.prefetch_result()).reason is PrefetchReason.NOT_READY
+        given_up = asyncio.create_task(session.prefetch_result(wait_s=WAIT_S))
+        waiting = [asyncio.create_task(ticket.wait(WAIT_S)) for _ in range(3 * READERS_MAX)]
+        # One is from the wait that timed out.
+        await until(lambda: len(ticket._of._ending._done_callbacks) == len(waiting) + 2, what="all to wait")
+        given_up.cancel()
+        assert (await store.head()).position == 2
+        model.free.set()
+        assert all(await asyncio.gather(*waiting))
+        taken = await session.prefetch_result(wait_s=WAIT_S)
+        assert (taken.reason, taken.recall.hits[0].text) == (None, "tea")
+        assert given_up.cancelled()
+        await (await session.prefetch("tea")).cancel()
 
 
 def test_loops_may_come_one_after_the_other_or_together(folder):

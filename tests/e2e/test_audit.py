@@ -277,7 +277,7 @@ def test_replay_as_json_lines_has_an_object_for_each_event(store, folder, run):
 def test_show_takes_a_position_or_a_session(memory, run):
     """A whole number is a position, unless it is said to be a session."""
     assert "link         holds" in run("show", memory, "2").stdout
-    assert json.loads(run("show", memory, "2", "--json").stdout)["event"]["text"] == "I moved to Lisbon in March."
+    assert run("show", memory, "2", "--json").json["event"]["text"] == "I moved to Lisbon in March."
     assert "I moved to Lisbon" in run("show", memory, "trip").stdout
     assert "positions of this log are 1 to" in refused(run("show", memory, "99"), 2)
     with MemoryStore.open(memory, model=None) as store:
@@ -292,7 +292,7 @@ def test_diff_prints_what_changed(memory, run):
     assert "~ value city" not in run("diff", memory, "0", "3").stdout
     assert '~ value city: "Lisbon" -> "Porto"' in run("diff", memory, "12", "13").stdout
     assert "+ @" in said
-    assert json.loads(run("diff", memory, "9", "--json").stdout)["before"]["position"] == 9
+    assert run("diff", memory, "9", "--json").json["before"]["position"] == 9
     assert "comes before" in refused(run("diff", memory, "9", "3"), 2)
 
 
@@ -301,11 +301,10 @@ def test_heads_are_appended_and_asked(memory, tmp_path, run):
     heads = tmp_path / "heads.jsonl"
     for _ in range(2):
         assert run("head", memory, "--append", heads).returncode == 0
-    assert json.loads(run("verify", memory, "--heads", heads, "--json").stdout)["witnesses"] == 3
+    assert run("verify", memory, "--heads", heads, "--json").json["witnesses"] == 3
     with heads.open("a") as file:
         file.write(f"3:{'0' * 64}\n")
-    ran = run("verify", memory, "--heads", heads)
-    assert ran.returncode == 3
+    ran = run("verify", memory, "--heads", heads).exited(3)
     assert "position 3, session/trip-1: witness: heads.jsonl line 3 remembers" in ran.stdout
     assert "remembers" in refused(run("head", memory, "--append", heads), 3)
     heads.write_text("no head\n")
@@ -315,11 +314,11 @@ def test_heads_are_appended_and_asked(memory, tmp_path, run):
 def test_export_and_import_go_round(memory, tmp_path, run):
     """To a file or to standard output, and into a new store; a name that is taken needs --replace."""
     file, new = tmp_path / "log.jsonl", tmp_path / "new"
-    assert json.loads(run("export", memory, file, "--json").stdout)["events"] == 36
+    assert run("export", memory, file, "--json").json["events"] == 36
     assert run("export", memory).stdout == file.read_text() == run("export", store=memory).stdout
     assert "exists" in refused(run("export", memory, file), 1)
     assert run("export", memory, file, "--replace").returncode == 0
-    assert json.loads(run("import", new, file, "--json").stdout)["events"] == 36
+    assert run("import", new, file, "--json").json["events"] == 36
     assert run("verify", new, "--expect-head", run("head", memory).stdout.strip()).returncode == 0
     assert "is not empty" in refused(run("import", new, file), 2)
     part = run("export", memory, "-", "--from", "4", "--to", "5").stdout

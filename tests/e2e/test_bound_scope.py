@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import shutil
 import threading
@@ -421,17 +420,13 @@ def test_many_parts_of_a_store_cost_nothing_that_lasts(folder):
         assert threads <= before[1]
 
 
-def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
+async def test_a_part_for_asyncio_is_made_at_once_and_leaves_the_store_open(folder):
     """`within` is no coroutine: a server calls it for each request."""
-
-    async def talk():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            async with store.within(ALICE) as hers:
-                assert await hers.find_session("bob") is None
-                assert {item.session for item in await hers.sessions()} == {"alice", "trip"}
-            return await store.sessions()
-
-    assert len(asyncio.run(talk())) == 4
+    async with AsyncMemoryStore.open(folder, model=None) as store:
+        async with store.within(ALICE) as hers:
+            assert await hers.find_session("bob") is None
+            assert {item.session for item in await hers.sessions()} == {"alice", "trip"}
+        assert len(await store.sessions()) == 4
 
 
 @pytest.mark.parametrize("mode", ["text", "hybrid"])

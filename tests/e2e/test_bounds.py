@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import importlib
 import inspect
 import json
@@ -137,18 +136,15 @@ def test_opening_refuses_a_number_out_of_range_with_its_name(folder, name, value
 
 
 @pytest.mark.parametrize("value", [-1, math.inf, "3"])
-def test_waiting_for_a_prefetch_refuses_a_time_out_of_range(stores, folder, value):
+async def test_waiting_for_a_prefetch_refuses_a_time_out_of_range(stores, folder, value):
     """The ticket as the session does, and a session of asyncio."""
     ticket = stores.local.session("trip").prefetch("ferry", mode="text")
     with pytest.raises(errors.InvalidInput, match="timeout_s: a number from 0 to 86,400, got "):
         ticket.wait(value)
 
-    async def waits():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            with pytest.raises(errors.InvalidInput, match="wait_s: a number from 0 to 86,400, got "):
-                await (await store.session("trip")).prefetch_result(wait_s=value)
-
-    asyncio.run(waits())
+    async with AsyncMemoryStore.open(folder, model=None) as store:
+        with pytest.raises(errors.InvalidInput, match="wait_s: a number from 0 to 86,400, got "):
+            await (await store.session("trip")).prefetch_result(wait_s=value)
 
 
 TYPED = {
@@ -405,8 +401,7 @@ def test_the_command_line_accepts_the_limit_and_refuses_the_next_step(stores, ru
     """As wrong usage: the line of the error names what was given, and the limit."""
     most, beyond = limit(key)
     for value, status in ((most, 0), (beyond, 2)):
-        ran = run(*(stores.local.path if item is DIR else item for item in COMMANDS[key](value)))
-        assert ran.returncode == status, ran.stderr
+        ran = run(*(stores.local.path if item is DIR else item for item in COMMANDS[key](value))).exited(status)
     assert tells(ran.stderr, most, beyond), ran.stderr
 
 

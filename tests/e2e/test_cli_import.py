@@ -33,8 +33,7 @@ def texts(memory):
 def test_an_import_creates_the_store_and_says_so(tmp_path, run):
     """`init` is not needed first."""
     memory = tmp_path / "new"
-    ran = run("import", memory, DATA / "table.csv", *MODEL)
-    assert ran.returncode == 0
+    ran = run("import", memory, DATA / "table.csv", *MODEL).exited()
     assert f"note: created the store {memory}" in ran.stderr
     assert ran.stdout.startswith("3 turns read from 1 file, 3 recorded, 0 already there, 2 sessions")
     assert "created the store" not in run("import", memory, DATA / "table.csv", *MODEL).stderr
@@ -46,25 +45,21 @@ def test_a_file_without_turns_is_an_error_and_creates_no_store(tmp_path, run, co
     """Exit status 1, and which file it was."""
     empty = tmp_path / "x.json"
     empty.write_text(content)
-    ran = run("import", tmp_path / "new", empty, *MODEL)
-    assert ran.returncode == 1
-    assert f"error: no turns in {empty}" in ran.stderr
+    assert f"error: no turns in {empty}" in run("import", tmp_path / "new", empty, *MODEL).exited(1).stderr
     assert not (tmp_path / "new").exists()
     run("init", tmp_path / "old")
     assert run("import", tmp_path / "old", empty, *MODEL).returncode == 1
     answer = run("import", tmp_path / "old", empty, *MODEL, "--json")
     assert (json.loads(answer.stdout)["turns"], answer.returncode) == (0, 1)
-    both = run("import", tmp_path / "old", empty, DATA / "table.csv", *MODEL)
-    assert both.returncode == 0
-    assert f"note: no turns in {empty}" in both.stderr
+    ran = run("import", tmp_path / "old", empty, DATA / "table.csv", *MODEL).exited()
+    assert f"note: no turns in {empty}" in ran.stderr
 
 
 def test_a_file_of_an_unknown_format_creates_no_store(tmp_path, run):
     """The error says what the file looks like, and what to do."""
     path = tmp_path / "t.csv"
     path.write_text("who,said\nAda,hello\n")
-    ran = run("import", tmp_path / "new", path, *MODEL)
-    assert ran.returncode == 1
+    ran = run("import", tmp_path / "new", path, *MODEL).exited(1)
     assert "it looks like CSV, and none of its columns has a usual name for a text: 'who', 'said'" in ran.stderr
     assert "e.g. --field text=said" in ran.stderr
     assert not (tmp_path / "new").exists()
@@ -74,8 +69,7 @@ def test_a_file_of_an_unknown_format_creates_no_store(tmp_path, run):
 
 def test_a_dry_run_shows_the_first_three_turns_and_writes_nothing(tmp_path, run):
     """And which field became what, and how many turns there are."""
-    ran = run("import", tmp_path / "new", DATA / "table.csv", "--dry-run")
-    assert ran.returncode == 0
+    ran = run("import", tmp_path / "new", DATA / "table.csv", "--dry-run").exited()
     shown = ran.stdout.splitlines()
     assert shown[0].endswith("table.csv: CSV with a header; 3 turns in 2 sessions")
     assert [line.split(maxsplit=1) for line in shown[1:6]] == [
@@ -159,9 +153,7 @@ def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_continue
     """The same command, with the option that helps; continuing records nothing twice, and a changed text once."""
     memory = tmp_path / "memory"
     path = lines_of(tmp_path / "t.jsonl", {"text": "one", "key": "k"}, "broken", {"text": "two"}, {"text": "three"})
-    ran = run("import", memory, path, *MODEL)
-    assert ran.returncode == 1
-    hint = ran.stderr.splitlines()[-1]
+    hint = run("import", memory, path, *MODEL).exited(1).stderr.splitlines()[-1]
     assert hint.startswith("hint: 1 turn recorded; correct the line and run the same command again: ")
     assert hint.endswith(f"leave out such lines: `mnemolog import {memory} {path} --model none --skip-bad`")
     again = run("import", memory, path, *MODEL, "--skip-bad", "--json").json
@@ -179,8 +171,7 @@ def test_ctrl_c_after_the_turns_are_recorded_says_how_many_and_how_to_continue(t
         raise KeyboardInterrupt
 
     monkeypatch.setattr(importing, "_catch_up", stopped)
-    ran = run("import", tmp_path / "memory", DATA / "table.csv", *MODEL)
-    assert ran.returncode == 130
+    ran = run("import", tmp_path / "memory", DATA / "table.csv", *MODEL).exited(130)
     assert "interrupted: 3 turns recorded; to continue, run the same command again" in ran.stderr
 
 

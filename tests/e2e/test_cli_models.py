@@ -61,9 +61,7 @@ def test_a_change_of_model_and_back(run, memory, mean, largest):
     note = f"note: {largest} is active and answers; --model {mean} has no effect"
     said = {model: run("recall", memory, "dog", "--model", model).stderr for model in (mean, largest, "none")}
     assert {model: note in text for model, text in said.items()} == {mean: True, largest: False, "none": False}
-    again = run("model", "activate", memory, new[:8])
-    assert again.returncode == 0
-    assert "was active already" in again.stdout
+    assert "was active already" in run("model", "activate", memory, new[:8]).exited().stdout
     assert run("model", "activate", memory, old[:8], "--json").json["encoded_texts"] == 0
     assert recalled(run, memory, largest) == old
     shown = run("model", "list", memory).stdout
@@ -80,8 +78,7 @@ def test_a_drop_says_what_it_would_do_and_wants_a_yes(run, memory, mean, largest
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "this store uses it" in refused.stderr
     for look, code in ((("--dry-run",), 0), ((), 1)):
-        looked = run("model", "drop", memory, mean, "--model", "none", *look)
-        assert looked.returncode == code
+        looked = run("model", "drop", memory, mean, "--model", "none", *look).exited(code)
         assert "would remove 1 generation of 3 vectors and 0 texts of the embedding cache" in looked.stdout
         assert ("--yes" in looked.stderr) == (code == 1)
     assert run("model", "list", memory, "--json").json == before

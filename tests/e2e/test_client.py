@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import pickle
@@ -194,21 +193,17 @@ def describe(error):
     return type(error), str(error), error.hint, {name: value for name, value in vars(error).items() if name != "hint"}
 
 
-def test_the_asyncio_store_of_a_client_has_the_same_methods(served):
+async def test_the_asyncio_store_of_a_client_has_the_same_methods(served):
     """Sessions, recalls, pages of events and prefetched answers."""
-
-    async def use():
-        async with connect_async(served.url) as store:
-            session = await store.session("trip")
-            await session.record("user", "tea in Porto", key="t1")
-            assert (await store.recall("tea")).hits[0].text == "tea in Porto"
-            await session.prefetch("tea")
-            assert (await session.prefetch_result(wait_s=30)).recall.hits[0].text == "tea in Porto"
-            assert (await session.prefetch_result()).reason == "none-asked", "it is handed out once"
-            assert [event.position async for event in store.events()] == [1, 2]
-            return repr(store)
-
-    assert asyncio.run(use()) == f"AsyncMemoryStore({served.url!r})"
+    async with connect_async(served.url) as store:
+        session = await store.session("trip")
+        await session.record("user", "tea in Porto", key="t1")
+        assert (await store.recall("tea")).hits[0].text == "tea in Porto"
+        await session.prefetch("tea")
+        assert (await session.prefetch_result(wait_s=30)).recall.hits[0].text == "tea in Porto"
+        assert (await session.prefetch_result()).reason == "none-asked", "it is handed out once"
+        assert [event.position async for event in store.events()] == [1, 2]
+        assert repr(store) == f"AsyncMemoryStore({served.url!r})"
 
 
 def test_long_lists_are_fetched_page_by_page(store, monkeypatch):

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore
+from mnemolog import InvalidInput
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, context_for, line_of
 from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, rewind_to_transcript
-from tests.support import WAIT_S, HashEncoder
+from tests.support import WAIT_S, StuckEncoder
 
 pytestmark = pytest.mark.local
-
-
-class StuckEncoder(HashEncoder):
-    """Does not answer while it is not set free."""
-
-    def __init__(self):
-        super().__init__()
-        self.free = threading.Event()
-
-    def encode(self, texts):
-        assert self.free.wait(WAIT_S)
-        return super().encode(texts)
 
 
 @pytest.fixture
 def encoder():
     encoder = StuckEncoder()
     encoder.free.set()
-    yield encoder
-    encoder.free.set()
+    return encoder
 
 
 @pytest.fixture
-def store(folder, encoder):
-    with MemoryStore.open(folder, model=encoder, background=False) as opened:
-        yield opened
-        encoder.free.set()
+def store(store, encoder):
+    """An empty store, which can be closed whatever the test has done to its model."""
+    yield store
+    encoder.free.set()
 
 
 @pytest.fixture

@@ -44,18 +44,23 @@ ELSEWHERE = ("docs/adapters/", "docs/postgres.md")
 BLOCKS = [(page, line) for page in pages() if not page.startswith(ELSEWHERE) for line in blocks(page)]
 
 
-@pytest.mark.parametrize(("page", "line"), BLOCKS, ids=lambda value: str(value))
-def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line, tmp_path, monkeypatch):
-    """In an empty folder, without a model. Blocks of adapters run in the environments of their frameworks."""
+@pytest.fixture
+def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("page", "line"), BLOCKS, ids=lambda value: str(value))
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line, monkeypatch):
+    """In an empty folder, without a model. Blocks of adapters run in the environments of their frameworks."""
     monkeypatch.setattr("os.environ", os.environ.copy())
     run_block(page, line)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page in dict(BLOCKS) and len(blocks(page)) > 1])
-def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_folder(page, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_folder(page, monkeypatch):
     """None of them fails on what an earlier one left. Values may then differ from those shown."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.environ", os.environ.copy())
     for line in blocks(page):
         run_block(page, line, compare=False)
@@ -82,24 +87,24 @@ def test_each_parameter_has_a_line_in_the_docstring(call):
 
 
 @pytest.mark.parametrize("call", dict.fromkeys(EXAMPLES), ids=lambda call: call.__qualname__)
-def test_the_example_of_a_docstring_runs(call, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_the_example_of_a_docstring_runs(call):
     """In an empty folder."""
-    monkeypatch.chdir(tmp_path)
     run_docstring(call)
 
 
-def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(capsys):
     """The session has an id and the turns have keys, so the second run adds nothing."""
-    monkeypatch.chdir(tmp_path)
     (line,) = blocks("README.md")
     for _ in range(2):
         run_block("README.md", line)
         assert capsys.readouterr().out == shown_output("README.md") != ""
 
 
-def test_the_page_of_recall_prints_the_explanation_that_it_shows(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_the_page_of_recall_prints_the_explanation_that_it_shows(capsys):
     """Every line, to the column."""
-    monkeypatch.chdir(tmp_path)
     for line in blocks("docs/recall.md"):
         run_block("docs/recall.md", line, compare=False)
     shown = shown_output("docs/recall.md")
@@ -160,6 +165,7 @@ SAMPLES = {
 """The files of the recipes for imports, and the samples they stand for."""
 
 
+@pytest.mark.usefixtures("in_an_empty_folder")
 def test_the_recipes_for_imports_run_as_they_are_written(tmp_path, run, monkeypatch):
     """Each in a store of its own, with a sample of what people have."""
     for name, sample in SAMPLES.items():
@@ -167,7 +173,6 @@ def test_the_recipes_for_imports_run_as_they_are_written(tmp_path, run, monkeypa
         shutil.copyfile(ROOT / "tests" / "integration" / "data" / "importing" / sample, tmp_path / name)
     (tmp_path / "other.csv").write_text("day,clock,who,said,mood\n2026-03-16,09:00,Ada,hello,glad\n")
     (tmp_path / "other.jsonl").write_text('{"message": {"body": "hello"}, "room": "tea", "day": 1}\n')
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     recipes = commands("docs/import.md")
     assert {command.split()[3] for command, _ in recipes} == {*SAMPLES, "other.csv", "other.jsonl"} - {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from mnemolog import MemoryStore
@@ -11,9 +9,9 @@ from mnemolog.projections.recall.hits import EXCHANGE_TURNS_MAX, REACH
 
 
 @pytest.fixture
-def store(folder):
-    with MemoryStore.open(folder, model=None) as opened:
-        yield opened
+def encoder():
+    """No model: turns are found by their words alone."""
+    return
 
 
 def say(session, *said):
@@ -136,5 +134,5 @@ def test_the_command_line_shows_the_exchange_around_the_hit(store, folder, run):
     shown = run(*command).stdout
     assert shown.index("When does the ferry leave?") < shown.index("assistant: At nine.")
     assert run(*command, "--context-turns", "1").stdout.count("At nine.") == 1
-    (hit,) = json.loads(run(*command, "--json").stdout)["hits"]
+    (hit,) = run(*command, "--json").json["hits"]
     assert [turn["text"] for turn in hit["exchange"]] == ["At nine."]

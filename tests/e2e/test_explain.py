@@ -8,7 +8,6 @@ import pytest
 
 from mnemolog import MemoryStore, Weights
 from mnemolog.domain.errors import ModelWarning
-from tests.support import HashEncoder
 
 
 @pytest.fixture
@@ -75,15 +74,14 @@ def test_an_explanation_says_why_the_meaning_was_not_searched(folder, store, tri
     assert "similarity" in only
 
 
-def test_an_explanation_says_how_far_the_vectors_reach(folder, clock):
+def test_an_explanation_says_how_far_the_vectors_reach(store):
     """Where not every turn is embedded yet."""
-    with MemoryStore.open(folder, model=HashEncoder(), clock=clock, background=False) as store:
-        session = store.start_session("long")
-        for number in range(100):
-            session.record("user", f"tea number {number}")
-        answer = store.recall("tea")
-        assert answer.vectors_cover == 65
-        assert "by meaning  only turns up to position 65; the vectors reach no further yet" in answer.explain()
+    session = store.start_session("long")
+    for number in range(100):
+        session.record("user", f"tea number {number}")
+    answer = store.recall("tea")
+    assert answer.vectors_cover == 65
+    assert "by meaning  only turns up to position 65; the vectors reach no further yet" in answer.explain()
 
 
 def test_an_explanation_fits_80_columns_and_cannot_steer_a_terminal(store, trip):

@@ -19,6 +19,7 @@ from mnemolog.projections.sql import fact_queries
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.queries import below_any
 from tests.counted_work import counted_calls
+from tests.support import nothing_written
 
 MARCH, APRIL, MAY = (datetime(2023, month, 1, tzinfo=UTC) for month in (3, 4, 5))
 
@@ -191,14 +192,13 @@ def test_what_rests_on_nothing_that_is_seen_is_refused(store, chat):
     """Evidence is a turn inside; nothing is written."""
     chat.set("k", 1)
     outside = store.session("other", scope="acme/bob").record("user", "Hello.").position
-    head = store.head()
-    for position in (2, 99):
-        with pytest.raises(errors.InvalidInput, match=f"position {position} is no turn"):
-            chat.assert_fact("user/city", "Porto", because=[position])
-    inside = store.within("acme/alice")
-    with pytest.raises(errors.InvalidInput, match="is no turn"):
-        inside.assert_fact("user/city", "Porto", because=[outside])
-    assert store.head() == head
+    with nothing_written(store):
+        for position in (2, 99):
+            with pytest.raises(errors.InvalidInput, match=f"position {position} is no turn"):
+                chat.assert_fact("user/city", "Porto", because=[position])
+        inside = store.within("acme/alice")
+        with pytest.raises(errors.InvalidInput, match="is no turn"):
+            inside.assert_fact("user/city", "Porto", because=[outside])
 
 
 @pytest.mark.local

@@ -109,8 +109,7 @@ def test_the_command_line_finds_a_phrase_and_prints_positions(folder, run):
         session.record("user", "The ferry leaves.")
         session.record("user", "word " * 400 + "needle " + "word " * 400)
         session.record("user", "Another ferry.", speaker="Bob")
-    found = run("find", folder, "ferry")
-    assert found.returncode == 0, found.stderr
+    found = run("find", folder, "ferry").exited()
     assert [line.split()[0] for line in found.stdout.splitlines()] == ["@2", "@4", "2"]
     assert "Bob: Another ferry." in found.stdout
     assert "…" in run("find", folder, "needle").stdout

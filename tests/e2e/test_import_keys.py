@@ -35,8 +35,7 @@ def test_an_import_with_the_keys_of_the_source_answers(store, exported, tmp_path
             assert again.session("b").get("city") == {"name": "Lisbon"}
             wanted = store.recall("Lisbon", mode="text").hits[0]
             assert again.recall("Lisbon", mode="text").hits[0].text == wanted.text
-    said = run("import", tmp_path / "copy2", exported, "--keys", store.path, "--json")
-    assert (said.returncode, said.json["needs_keys"]) == (0, False)
+    assert not run("import", tmp_path / "copy2", exported, "--keys", store.path, "--json").json["needs_keys"]
 
 
 def test_wrong_keys_are_refused_and_leave_nothing_behind(store, exported, tmp_path, run):
@@ -67,6 +66,6 @@ def test_keys_are_refused_where_there_are_none_to_give(store, exported, tmp_path
     with pytest.raises(InvalidInput, match="not encrypted"):
         import_log(tmp_path / "plain.jsonl", tmp_path / "copy", keys=store.path)
     (tmp_path / "said.jsonl").write_text('{"session": "s", "role": "user", "text": "hello"}\n')
-    said = run("import", tmp_path / "copy", tmp_path / "said.jsonl", "--keys", store.path)
-    assert (said.returncode, "--keys needs an exported log" in said.stderr) == (2, True)
+    ran = run("import", tmp_path / "copy", tmp_path / "said.jsonl", "--keys", store.path).exited(2)
+    assert "--keys needs an exported log" in ran.stderr
     assert not (tmp_path / "copy").exists()

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, ModelUnavailable
 from mnemolog.domain.errors import EncodingFailed
-from tests.support import WAIT_S, HashEncoder
-
-
-class NotLoaded(HashEncoder):
-    """A model that has to be asked for its dimension, which takes until it `may` answer."""
-
-    def __init__(self):
-        super().__init__()
-        self.dimension, self.may = None, threading.Event()
-
-    def encode(self, texts):
-        assert self.may.wait(WAIT_S)
-        self.dimension = 384
-        return super().encode(texts)
+from tests.support import HashEncoder, SlowToLoad
 
 
 @pytest.fixture
 def model():
-    return NotLoaded()
+    return SlowToLoad()
 
 
 @pytest.fixture
@@ -64,7 +50,7 @@ def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_
 def test_what_must_have_vectors_waits_for_the_model(store, model):
     """The vector mode, and a recall at least up to a position, whatever else was said."""
     for how in ({"mode": "vector"}, {"min_position": 3}):
-        with MemoryStore.open(store.path, model=(fresh := NotLoaded()), background=False) as other:
+        with MemoryStore.open(store.path, model=(fresh := SlowToLoad()), background=False) as other:
             fresh.may.set()
             assert "vector" in other.recall("tea", wait_for_model=False, **how).legs
 
@@ -96,7 +82,7 @@ def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, store):
         with pytest.raises(ModelUnavailable):
             other.models.load()
 
-    class Broken(NotLoaded):
+    class Broken(SlowToLoad):
         def encode(self, texts):
             raise RuntimeError("no weights")
 
@@ -120,19 +106,15 @@ def test_an_answer_before_any_turn_has_a_vector_says_that_it_is_by_words_alone(f
         assert "not this one" in answer.unavailable_legs["vector"]
 
 
-def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, model):
+async def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, model):
     """The loading is in a thread of the store's own."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
-            loading = asyncio.create_task(store.models.load())
-            session = await store.start_session("trip")
-            await session.record("user", "tea")
-            early = await session.recall("tea", wait_for_model=False)
-            assert not loading.done()
-            model.may.set()
-            await loading
-            late = await session.recall("tea", wait_for_model=False)
-        assert (early.legs, late.legs) == (("text",), ("text", "vector"))
-
-    asyncio.run(main())
+    async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
+        loading = asyncio.create_task(store.models.load())
+        session = await store.start_session("trip")
+        await session.record("user", "tea")
+        early = await session.recall("tea", wait_for_model=False)
+        assert not loading.done()
+        model.may.set()
+        await loading
+        late = await session.recall("tea", wait_for_model=False)
+    assert (early.legs, late.legs) == (("text",), ("text", "vector"))

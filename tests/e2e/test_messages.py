@@ -12,6 +12,7 @@ from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain.errors import DuplicateKey, InvalidInput, LimitExceeded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.role import ROLE_WORDS
+from tests.support import nothing_written
 
 PARTS = [
     ("plain text", "plain text"),
@@ -238,19 +239,18 @@ def test_many_messages_are_recorded_at_once(session, folder):
             (session.id, "user"),
         ]
         assert [turn.text for turn in other.record_many(chat)] == ["Tea?", "Yes."]
-        before = store.head()
-        with pytest.raises(InvalidInput, match=r"messages\[2\]\.role: 'boss' is none of"):
-            store.record_many([*chat, {"role": "boss", "content": "x"}], session.id)
-        with pytest.raises(InvalidInput, match=r"messages\[0\]\.session: missing; name it in the message"):
-            store.record_many(chat)
-        with pytest.raises(InvalidInput, match=r"messages\[1\]\.session: '.*' is not"):
-            other.record_many(mixed)
-        with pytest.raises(LimitExceeded, match=r"messages\[0\]\.text: .* bytes of UTF-8") as caught:
-            store.record_many([{"role": "user", "content": "x" * (2 << 20)}], session.id)
-        assert caught.value.field == "messages[0].text"
-        with pytest.raises(LimitExceeded, match="10,001 messages"):
-            store.record_many([chat[0]] * (TURNS_PER_CALL_MAX + 1), session.id)
-        assert store.head() == before
+        with nothing_written(store):
+            with pytest.raises(InvalidInput, match=r"messages\[2\]\.role: 'boss' is none of"):
+                store.record_many([*chat, {"role": "boss", "content": "x"}], session.id)
+            with pytest.raises(InvalidInput, match=r"messages\[0\]\.session: missing; name it in the message"):
+                store.record_many(chat)
+            with pytest.raises(InvalidInput, match=r"messages\[1\]\.session: '.*' is not"):
+                other.record_many(mixed)
+            with pytest.raises(LimitExceeded, match=r"messages\[0\]\.text: .* bytes of UTF-8") as caught:
+                store.record_many([{"role": "user", "content": "x" * (2 << 20)}], session.id)
+            assert caught.value.field == "messages[0].text"
+            with pytest.raises(LimitExceeded, match="10,001 messages"):
+                store.record_many([chat[0]] * (TURNS_PER_CALL_MAX + 1), session.id)
 
 
 @pytest.mark.local

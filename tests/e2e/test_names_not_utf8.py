@@ -71,8 +71,7 @@ def test_every_target_and_source_of_a_command_may_have_such_a_name(odd, run):
         ("export", store, odd / "log.jsonl"),
         ("import", odd / "i", odd / "log.jsonl"),
     ):
-        ran = run(*line)
-        assert (ran.returncode, ran.stdout.encode() != b"") == (0, True), ran
+        assert run(*line).exited().stdout.encode() != b""
     for copy in ("r", "i"):
         assert "tea in Porto" in run("recall", odd / copy, "tea", "--model", "none").stdout
     assert sorted(path.name for path in odd.iterdir()) == ["b", "heads", "i", "log.jsonl", "m", "r"]

@@ -123,17 +123,13 @@ def test_status_and_doctor_say_that_the_server_is_away(server, node, run):
     assert (status["sessions"], status["turns"], status["views"]["state"]) == (1, 2, "unproved")
     assert "does not answer" in status["warnings"][0]
     assert "nothing can be recorded" in run("status", node).stdout.replace("\n", " ")
-    ran = run("doctor", node)
-    assert ran.returncode == 1
-    said = ran.stdout.replace("\n", " ")
+    said = run("doctor", node).exited(1).stdout.replace("\n", " ")
     assert "unreachable" in said
     assert "heck that PostgreSQL runs" in said
     ran = run("recall", node, "ferry", "--model", "none")
     assert "the ferry leaves at noon" in ran.stdout
     assert "from projections alone, as of position 3" in ran.stderr.replace("\n", " ")
-    ran = run("record", node, "trip", "lost")
-    assert ran.returncode == 1
-    assert "hint: check that PostgreSQL runs" in ran.stderr
+    assert "hint: check that PostgreSQL runs" in run("record", node, "trip", "lost").exited(1).stderr
     server.start()
     assert run("status", node, "--json").json["stale"] is None
     assert run("doctor", node).returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -68,6 +67,6 @@ def test_the_command_line_prints_the_passage_with_marks_and_json_has_both(store,
     assert "… The ferries leave" in run("recall", folder, "ferry leave", "--model", "none", "--explain").stdout
     whole = run("recall", folder, "ferry leave", "--model", "none", "--full").stdout
     assert " ".join(LONG.split()) in " ".join(whole.replace("│", " ").split())
-    hits = json.loads(run("recall", folder, "ferry leave", "--model", "none", "--json").stdout)["hits"]
+    hits = run("recall", folder, "ferry leave", "--model", "none", "--json").json["hits"]
     (hit,) = [hit for hit in hits if hit["text"] == LONG]
     assert LONG[hit["passage"]["start"] : hit["passage"]["end"]] == hit["passage"]["text"]

@@ -40,11 +40,10 @@ def test_what_is_no_path_is_refused(path):
         MemoryStore.open(path, model=None)
 
 
-def test_one_file_or_several_are_imported(folder, tmp_path):
+def test_one_file_or_several_are_imported(store, tmp_path):
     """A path alone is one file, not a list of letters."""
     file = tmp_path / "chat.jsonl"
     file.write_text('{"role": "user", "text": "Tea."}\n')
-    with MemoryStore.open(folder, model=None) as store:
-        assert import_files(store, str(file)).files == 1
-        assert import_files(store, file).already_there == 1
-        assert import_files(store, [file]).already_there == 1
+    assert import_files(store, str(file)).files == 1
+    assert import_files(store, file).already_there == 1
+    assert import_files(store, [file]).already_there == 1

@@ -136,8 +136,7 @@ def test_a_command_says_that_the_server_is_down(run, local):
     """One line of error, one of what to do."""
     local.mkdir()
     (local / ADDRESS_FILE).write_text(f'url = "postgresql://nobody@/none?host={local}"\nlog = "acme"\n')
-    ran = run("status", local)
-    assert ran.returncode == 1
+    ran = run("status", local).exited(1)
     assert "PostgreSQL does not answer" in ran.stderr
     assert "hint: check that PostgreSQL runs" in ran.stderr
 

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
-from tests.support import WAIT_S, HashEncoder
+from tests.support import WAIT_S, StuckEncoder
 
 pytestmark = pytest.mark.local
 
 
-class StuckEncoder(HashEncoder):
-    """Does not answer while `stuck`."""
-
-    def __init__(self):
-        super().__init__()
-        self.free = threading.Event()
-        self.free.set()
-        self.entered = threading.Event()
-
-    def encode(self, texts):
-        self.entered.set()
-        assert self.free.wait(WAIT_S)
-        return super().encode(texts)
-
-
 @pytest.fixture
 def encoder():
-    return StuckEncoder()
+    encoder = StuckEncoder()
+    encoder.free.set()
+    return encoder
 
 
 @pytest.fixture
-def store(tmp_path, encoder):
-    with MemoryStore.open(tmp_path / "memory", model=encoder, background=False) as opened:
-        yield opened
-        encoder.free.set()
+def store(store, encoder):
+    """An empty store, which can be closed whatever the test has done to its model."""
+    yield store
+    encoder.free.set()
 
 
 def texts(recall):

@@ -295,8 +295,7 @@ def test_the_command_keeps_receipts_and_audits_them(folder, store, trip, run):
     """Exit status 0 where all reproduce."""
     assert "receipt @" in run("context", folder, "ferry", "--receipt", "--model", "none").stderr
     trip.record("user", "One more ferry.")
-    audited = run("audit", folder, "--model", "none")
-    assert audited.returncode == 0
+    audited = run("audit", folder, "--model", "none").exited()
     assert "reproduces ferry" in audited.stdout
     assert "would differ today: @" in audited.stdout
     assert run("audit", folder, "--model", "none", "--json").json["changed_today"] == 1

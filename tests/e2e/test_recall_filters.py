@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, LimitExceeded, MemoryStore, UnknownSession, Weights
-from tests.support import FakeClock, HashEncoder
+from tests.support import FakeClock, HashEncoder, nothing_written
 
 EVERYTHING = 1_000
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -196,12 +196,11 @@ WRONG = [
 def test_an_invalid_question_is_refused_and_nothing_is_written(store):
     """By the name of the argument. A query of 64 KiB is the longest."""
     store.start_session("s").record("user", "tea")
-    head = store.head()
-    for wrong in WRONG:
-        with pytest.raises(InvalidInput) as caught:
-            store.recall(**{"query": "tea", "receipt": True} | wrong)
-        assert caught.value.field.split(".")[0].rstrip("s") in {name.rstrip("s") for name in wrong}
-        assert store.head() == head
+    with nothing_written(store):
+        for wrong in WRONG:
+            with pytest.raises(InvalidInput) as caught:
+                store.recall(**{"query": "tea", "receipt": True} | wrong)
+            assert caught.value.field.split(".")[0].rstrip("s") in {name.rstrip("s") for name in wrong}
     for method in (store.recall, store.find, store.context):
         with pytest.raises(UnknownSession):
             method("tea", session="nobody")

@@ -17,7 +17,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.projections.recall import cursor
 from mnemolog.projections.recall.weights import RANKING
-from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
+from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky, nothing_written
 
 
 def fill(store, count=12, *, session="s"):
@@ -27,13 +27,18 @@ def fill(store, count=12, *, session="s"):
     return handle
 
 
+@pytest.fixture
+def session(store):
+    """A session of twelve turns."""
+    return fill(store)
+
+
 def verdicts(audit):
     return [item.verdict.value for item in audit.receipts]
 
 
-def test_a_receipt_holds_question_and_answer(store):
+def test_a_receipt_holds_question_and_answer(store, session):
     """All that is needed to ask it again."""
-    session = fill(store)
     answer = session.recall(
         "tea word1", k=3, roles=["user"], speakers=["Ada"], metadata={"n": 1}, context_turns=2, receipt=True
     )
@@ -62,10 +67,8 @@ def test_a_store_opened_with_receipts_keeps_one_of_every_recall_and_context(fold
         assert store.recall("tea", receipt=False).receipt is store.context("tea", receipt=False).receipt is None
         assert [item.kind for item in store.audit.receipts().receipts] == ["recall"] * 2 + ["context"] * 2
         assert store.audit.receipts().sound
-    with MemoryStore.open(folder, model=None, clock=clock) as store:
-        head = store.head()
+    with MemoryStore.open(folder, model=None, clock=clock) as store, nothing_written(store):
         assert store.recall("tea").receipt is store.context("tea").receipt is None
-        assert store.head() == head
 
 
 def test_a_prefetched_answer_is_valid_where_receipts_are_kept(folder):
@@ -87,9 +90,8 @@ def test_the_environment_makes_the_command_line_keep_receipts(folder, run, monke
     assert "receipt" not in run("recall", folder, "tea", "--model", "none", "--no-receipt").stdout
 
 
-def test_a_recall_without_one_writes_nothing(store):
+def test_a_recall_without_one_writes_nothing(store, session):
     """And a receipt is no turn: nothing is recalled otherwise for it."""
-    session = fill(store)
     before, head = store.recall("receipt tea word1", k=100), store.head()
     assert store.recall("receipt tea word1", k=100) == before
     assert store.head() == head
@@ -101,9 +103,8 @@ def test_a_recall_without_one_writes_nothing(store):
     assert store.replay().sessions[0].turns == tuple(session.turns())
 
 
-def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
+def test_a_receipt_reproduces_and_says_what_would_differ_today(store, session):
     """A better turn came, so another went; the receipt before stays what it was."""
-    session = fill(store)
     answer = store.recall("tea word1", k=3, weights=Weights(neighbours=0.0), receipt=True)
     assert store.audit.receipts().receipts[0].would_differ_today is False
     new = session.record("user", "word1 tea")
@@ -186,9 +187,9 @@ def append_receipt(store, receipt):
     log_of(store).appends.transact(lambda tx: tx.append("recalls", receipt))
 
 
+@pytest.mark.usefixtures("session")
 def test_a_receipt_of_another_answer_does_not_reproduce(store):
     """Said with the turns, the order, or the ranks and scores that are others."""
-    fill(store)
     store.recall("tea word1", k=3, receipt=True)
     (served,) = served_by(store)
     for change, why in (
@@ -205,9 +206,9 @@ def test_a_receipt_of_another_answer_does_not_reproduce(store):
     assert (audit.sound, audit.reproduced, audit.differing, audit.unknown) == (False, 1, 4, 0)
 
 
+@pytest.mark.usefixtures("session")
 def test_a_receipt_reproduces_with_a_vector_that_differs_in_rounding(store):
     """Other processors and libraries round a vector otherwise. Words are counted, so their scores must be equal."""
-    fill(store)
     store.recall("tea word1", k=3, receipt=True)
     store.recall("tea word1", k=3, mode="text", receipt=True)
     for served in served_by(store):
@@ -241,9 +242,8 @@ def test_a_receipt_that_cannot_be_repeated_is_no_difference(folder, clock):
             assert model is not None or (first.would_differ_today, first.came, first.today != "") == (None, (), True)
 
 
-def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
+def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store, session):
     """Even if today's ranking happens to give the same answer. Today's answer is known all the same."""
-    session = fill(store)
     store.recall("tea word1", k=3, receipt=True)
     append_receipt(store, changed(*served_by(store), ranking="x/9"))
     session.record("user", "word1 tea")
@@ -255,12 +255,12 @@ def test_a_receipt_of_an_unknown_ranking_cannot_be_checked(store):
     assert (second.came, second.went) == (first.came, first.went)
 
 
+@pytest.mark.usefixtures("session")
 def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
     """With today's weights, if it had those of its time; with weights of its own, today's answer cannot be told.
 
     Nor with a weight that there is no more.
     """
-    fill(store)
     store.recall("tea word1", k=3, receipt=True)
     (served,) = served_by(store)
     rankings = [
@@ -278,9 +278,9 @@ def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
     assert [(item.verdict, "weights" in item.why) for item in wrong] == [("cannot-be-told", True)] * 2
 
 
+@pytest.mark.usefixtures("session")
 def test_a_page_that_another_ranking_began_is_not_continued(store):
     """An order made by one rule cannot go on with another."""
-    fill(store)
     after = store.recall("tea", k=2).next
     store.recall("tea", k=2, after=after)
     begun = msgspec.structs.replace(cursor.decode(after), ranking="parts/1")
@@ -326,9 +326,9 @@ def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clo
 
 
 @pytest.mark.local
+@pytest.mark.usefixtures("session")
 def test_an_audit_comes_in_pages_and_reports_progress(store, clock):
     """By position, by time, so many at once; receipts of recalls and of contexts as they come."""
-    fill(store)
     asked = [partial(store.recall, "tea", k=1), partial(store.context, "tea")]
     positions = [ask(receipt=True).receipt for ask in (asked * 3)[:5]]
     seen = []
@@ -368,6 +368,4 @@ def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
     assert "2 receipts: 2 reproduce, 0 do not, 0 cannot be told" in shown.stdout
     with MemoryStore.open(folder, model=None) as store:
         append_receipt(store, changed(served_by(store)[0], scores=[9.0]))
-    failed = run("audit", folder, "--model", "none")
-    assert failed.returncode == 1
-    assert "does not reproduce" in failed.stdout
+    assert "does not reproduce" in run("audit", folder, "--model", "none").exited(1).stdout

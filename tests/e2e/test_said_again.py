@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog import MemoryStore, Weights
+from mnemolog import Weights
 from mnemolog.adapters.support.context import context_for, line_of
 from mnemolog.projections.recall.changes import tells_of_change
-from tests.support import FakeClock, HashEncoder
 
 OLD, NEW = "I live in Vienna with my sister.", "I live in Graz with my sister now."
-
-
-@pytest.fixture
-def store(folder):
-    with MemoryStore.open(folder, model=HashEncoder(dimension=64), clock=FakeClock(), background=False) as opened:
-        yield opened
 
 
 @pytest.mark.local

@@ -10,11 +10,6 @@ from mnemolog import MemoryStore, errors
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "memory"
-
-
-@pytest.fixture
 def store(folder):
     """Three sessions of two agents in two scopes, and one without a scope."""
     with MemoryStore.open(folder, model=None) as store:
@@ -129,7 +124,6 @@ def test_the_command_line_lists_scopes_agents_and_filtered_sessions(store, folde
 def test_a_scope_that_no_session_has_is_an_error_on_the_command_line(store, folder, run, command):
     """With the closest scopes, the command that lists them, and exit status 1."""
     words = {"recall": ["ferry", "--model", "none"], "find": ["ferry"], "sessions": [], "forget": ["--yes"]}[command]
-    ran = run(command, folder, *words, "--scope", "acme/suport")
-    assert ran.returncode == 1
+    ran = run(command, folder, *words, "--scope", "acme/suport").exited(1)
     assert "error: no session is at or below the scope 'acme/suport'; the closest scopes: " in ran.stderr
     assert f"hint: `mnemolog scopes {folder}` lists the scopes" in ran.stderr

@@ -1,22 +1,11 @@
 """A session has one id, given or generated, and an optional title."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "memory"
-
-
-@pytest.fixture
-def store(folder):
-    with MemoryStore.open(folder, model=None) as store:
-        yield store
+from tests.support import nothing_written
 
 
 def test_a_session_of_the_same_id_is_found_again_after_a_restart(folder):
@@ -27,14 +16,6 @@ def test_a_session_of_the_same_id_is_found_again_after_a_restart(folder):
     with MemoryStore.open(folder, model=None) as store:
         assert [turn.text for turn in store.session("trip").turns()] == ["I moved to Lisbon.", "And then to Porto."]
         assert [item.session for item in store.sessions()] == ["trip"]
-
-
-def test_what_was_started_with_an_id_is_found_by_that_id(store):
-    """By every call that takes a session."""
-    store.start_session("trip").record("user", "the ferry leaves at noon")
-    assert store.session("trip").id == store.find_session("trip").id == "trip"
-    store.record("trip", "user", "it is late")
-    assert [hit.session for hit in store.recall("ferry", session="trip").hits] == ["trip"]
 
 
 def test_session_without_an_id_makes_one(store):
@@ -66,22 +47,21 @@ def test_arguments_that_contradict_the_recorded_ones_are_refused(store, given):
     store.session("home")
     recorded = {"agent": "ada", "scope": "acme/alice", "title": "A trip", "parent": None}
     store.session("trip", **recorded)
-    head = store.head()
-    assert store.session("trip").title == "A trip"
-    assert store.session("trip", **recorded).scope == "acme/alice"
-    with pytest.raises(errors.SessionDiffers) as refused:
-        store.session("trip", **given)
-    ((attribute, value),) = given.items()
-    assert isinstance(refused.value, errors.SessionExists)
-    assert (refused.value.attribute, refused.value.given, refused.value.recorded) == (
-        attribute,
-        value,
-        recorded[attribute],
-    )
-    assert repr(value) in str(refused.value)
-    assert repr(recorded[attribute]) in str(refused.value)
-    assert f"`{attribute}`" in refused.value.hint
-    assert store.head() == head
+    with nothing_written(store):
+        assert store.session("trip").title == "A trip"
+        assert store.session("trip", **recorded).scope == "acme/alice"
+        with pytest.raises(errors.SessionDiffers) as refused:
+            store.session("trip", **given)
+        ((attribute, value),) = given.items()
+        assert isinstance(refused.value, errors.SessionExists)
+        assert (refused.value.attribute, refused.value.given, refused.value.recorded) == (
+            attribute,
+            value,
+            recorded[attribute],
+        )
+        assert repr(value) in str(refused.value)
+        assert repr(recorded[attribute]) in str(refused.value)
+        assert f"`{attribute}`" in refused.value.hint
 
 
 def test_many_who_ask_for_a_session_at_once_all_get_the_same(store, folder):
@@ -136,21 +116,17 @@ def test_a_handle_is_taken_wherever_an_id_is(store):
     assert store.forget(session=[trip], dry_run=True).sessions == ("trip",)
 
 
-def test_a_handle_for_asyncio_is_taken_wherever_an_id_is(folder):
+async def test_a_handle_for_asyncio_is_taken_wherever_an_id_is(folder):
     """By the calls of that side."""
-
-    async def main():
-        async with AsyncMemoryStore.open(folder, model=None) as store:
-            trip = await store.session("trip")
-            await store.record(trip, "user", "the ferry leaves at noon")
-            assert len((await store.recall("ferry", session=trip)).hits) == 1
-            assert (await store.switch("b", reason="branch", session=trip)).id == "b"
-            assert (await store.switch(trip, reason="resume")).id == "trip"
-            assert [moment.session async for moment in store.audit.timeline(session=trip)] == ["trip"] * 2
-            await store.end_session(trip)
-            assert (await store.forget(session=trip, dry_run=True)).sessions == ("trip",)
-
-    asyncio.run(main())
+    async with AsyncMemoryStore.open(folder, model=None) as store:
+        trip = await store.session("trip")
+        await store.record(trip, "user", "the ferry leaves at noon")
+        assert len((await store.recall("ferry", session=trip)).hits) == 1
+        assert (await store.switch("b", reason="branch", session=trip)).id == "b"
+        assert (await store.switch(trip, reason="resume")).id == "trip"
+        assert [moment.session async for moment in store.audit.timeline(session=trip)] == ["trip"] * 2
+        await store.end_session(trip)
+        assert (await store.forget(session=trip, dry_run=True)).sessions == ("trip",)
 
 
 @pytest.mark.parametrize("given", [7, None, b"trip", object()])
@@ -173,28 +149,27 @@ def test_an_unknown_session_names_the_three_closest_ids(store):
     """In every call, for readers as for writers, and nothing is started."""
     for name in ("trip", "trip-2", "tour", "invoices"):
         store.session(name)
-    head = store.head()
-    for call in (
-        lambda: store.record("tripp", "user", "x"),
-        lambda: store.record_many([NewTurn(session="tripp", role="user", text="x")]),
-        lambda: store.end_session("tripp"),
-        lambda: store.turns("tripp"),
-        lambda: store.recall("x", session="tripp"),
-        lambda: store.find("x", session="tripp"),
-        lambda: store.replay(session="tripp"),
-        lambda: store.forget(session="tripp"),
-        lambda: store.switch("tripp", reason="resume"),
-        lambda: store.switch("new", reason="new", session="tripp"),
-        lambda: store.preview_switch("tripp", reason="resume"),
-        lambda: store.session("new", parent="tripp"),
-        lambda: store.start_session(parent="tripp"),
-        lambda: store.audit.timeline(session="tripp"),
-    ):
-        with pytest.raises(errors.UnknownSession) as refused:
-            call()
-        assert str(refused.value) == "there is no session 'tripp'; the closest ids are 'trip', 'trip-2', 'tour'"
-        assert "nothing was written" not in refused.value.hint
-    assert store.head() == head
+    with nothing_written(store):
+        for call in (
+            lambda: store.record("tripp", "user", "x"),
+            lambda: store.record_many([NewTurn(session="tripp", role="user", text="x")]),
+            lambda: store.end_session("tripp"),
+            lambda: store.turns("tripp"),
+            lambda: store.recall("x", session="tripp"),
+            lambda: store.find("x", session="tripp"),
+            lambda: store.replay(session="tripp"),
+            lambda: store.forget(session="tripp"),
+            lambda: store.switch("tripp", reason="resume"),
+            lambda: store.switch("new", reason="new", session="tripp"),
+            lambda: store.preview_switch("tripp", reason="resume"),
+            lambda: store.session("new", parent="tripp"),
+            lambda: store.start_session(parent="tripp"),
+            lambda: store.audit.timeline(session="tripp"),
+        ):
+            with pytest.raises(errors.UnknownSession) as refused:
+                call()
+            assert str(refused.value) == "there is no session 'tripp'; the closest ids are 'trip', 'trip-2', 'tour'"
+            assert "nothing was written" not in refused.value.hint
 
 
 def test_a_title_given_as_an_id_is_answered_with_the_id(store):

@@ -107,10 +107,9 @@ def test_one_telemetry_serves_several_stores(tmp_path, collected):
     assert collected.watched == []
 
 
-def test_without_telemetry_nothing_is_wrapped(folder):
+def test_without_telemetry_nothing_is_wrapped(store):
     """The append goes the way it goes without all this."""
-    with MemoryStore.open(folder, model=None) as store:
-        assert store.parts.log.appends._around_append is store.parts.log.appends._on_commit is None
+    assert store.parts.log.appends._around_append is store.parts.log.appends._on_commit is None
 
 
 def test_the_page_lists_every_instrument_as_the_code_has_it():

@@ -161,35 +161,33 @@ def test_a_session_knows_its_scope_and_of_its_own_branches_what_it_sees(open_for
     assert said(store.recall("boat", k=20, mode="text", session=trip, lineage=True)) == ["blue"]
 
 
-def test_a_session_without_a_scope_knows_itself_alone(folder):
+def test_a_session_without_a_scope_knows_itself_alone(store):
     """Nothing says whose the others are. Receipts repeat what was asked, in either case."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.session("one").record("user", "the boat is red")
-        two, hers = store.session("two"), store.session("hers", scope=ALICE)
-        two.record("user", "the boat is blue")
-        hers.record("user", "the boat is green")
-        assert said(two.recall("boat", receipt=True)) == ["blue"]
-        assert said(two.recall("boat", scope="", receipt=True)) == ["red", "blue", "green"]
-        assert said(hers.recall("boat", receipt=True)) == ["green"]
-        assert said(store.recall("boat", scope=[ALICE, BOB], receipt=True)) == ["green"]
-        audited = store.audit.receipts()
-        assert audited.reproduced == len(audited.receipts) == 4
-        report = store.forget(session="one", dry_run=True)
-        assert report.questions == 1, "the one that was asked of the whole store"
+    store.session("one").record("user", "the boat is red")
+    two, hers = store.session("two"), store.session("hers", scope=ALICE)
+    two.record("user", "the boat is blue")
+    hers.record("user", "the boat is green")
+    assert said(two.recall("boat", receipt=True)) == ["blue"]
+    assert said(two.recall("boat", scope="", receipt=True)) == ["red", "blue", "green"]
+    assert said(hers.recall("boat", receipt=True)) == ["green"]
+    assert said(store.recall("boat", scope=[ALICE, BOB], receipt=True)) == ["green"]
+    audited = store.audit.receipts()
+    assert audited.reproduced == len(audited.receipts) == 4
+    report = store.forget(session="one", dry_run=True)
+    assert report.questions == 1, "the one that was asked of the whole store"
 
 
-def test_names_of_existing_logs_stay(tmp_path):
+def test_names_of_existing_logs_stay(store):
     """A session and an agent that have no scope in front are found by the name they have, before a new name is made."""
-    with MemoryStore.open(tmp_path / "memory", model=None) as whole:
-        whole.session("chat", scope=ALICE, agent="assistant").record("user", "a cup of tea")
-        whole.switch("monday", reason="new", agent="assistant", scope=ALICE)
-        for part in (whole.within(ALICE), whole.within([ALICE, SHARED])):
-            assert part.session("chat").id == part.find_session("chat").id == "chat"
-            assert part.session("chat", agent="assistant", scope=ALICE).turns()[0].text == "a cup of tea"
-            assert part.current("assistant").id == "monday"
-            assert part.switch("chat", reason="resume", agent="assistant").id == "chat"
-            assert part.switch("monday", reason="resume", agent="assistant").agent == "assistant"
-            assert part.recall("tea", session="chat")[0].session == "chat"
-        bob = whole.within(BOB)
-        assert bob.current("assistant") is None
-        assert bob.session("chat").id == f"{BOB}/chat"
+    store.session("chat", scope=ALICE, agent="assistant").record("user", "a cup of tea")
+    store.switch("monday", reason="new", agent="assistant", scope=ALICE)
+    for part in (store.within(ALICE), store.within([ALICE, SHARED])):
+        assert part.session("chat").id == part.find_session("chat").id == "chat"
+        assert part.session("chat", agent="assistant", scope=ALICE).turns()[0].text == "a cup of tea"
+        assert part.current("assistant").id == "monday"
+        assert part.switch("chat", reason="resume", agent="assistant").id == "chat"
+        assert part.switch("monday", reason="resume", agent="assistant").agent == "assistant"
+        assert part.recall("tea", session="chat")[0].session == "chat"
+    bob = store.within(BOB)
+    assert bob.current("assistant") is None
+    assert bob.session("chat").id == f"{BOB}/chat"
