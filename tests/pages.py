@@ -15,6 +15,8 @@ from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = "docs/notebooks.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -139,6 +141,14 @@ def pages() -> list[str]:
 def run_example(name: str) -> None:
     """Run a program from the folder of examples."""
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+
+
+def assert_example_prints(capture: pytest.CaptureFixture[str], name: str, *lines: str) -> None:
+    """Run a program from the folder of examples, which prints these lines among others."""
+    run_example(name)
+    printed = capture.readouterr().out
+    for line in lines:
+        assert line in printed
 
 
 def _anchors(page: Path) -> set[str]:

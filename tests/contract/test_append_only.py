@@ -148,15 +148,13 @@ def test_a_log_that_lost_its_triggers_takes_no_more_events(log, folder, clock):
     """A file that anybody could change is not written to: opening it for an append says so."""
 
     log.close()
-    foreign = dbapi2.connect(folder / LOG_FILE, isolation_level=None)
-    foreign.execute("DROP TRIGGER events_refuse_delete")
-    foreign.close()
-    again = open_log(folder, clock=clock, create=False)
-    with pytest.raises(errors.MnemologError, match="events_refuse_delete"):
-        again.appends.transact(append("s", "no"))
-    assert again.head().position == 4
-    assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
-    again.close()
+    with closing(dbapi2.connect(folder / LOG_FILE, isolation_level=None)) as foreign:
+        foreign.execute("DROP TRIGGER events_refuse_delete")
+    with closing(open_log(folder, clock=clock, create=False)) as again:
+        with pytest.raises(errors.MnemologError, match="events_refuse_delete"):
+            again.appends.transact(append("s", "no"))
+        assert again.head().position == 4
+        assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
 
 
 def test_our_connections_still_read_check_and_back_up(log, tmp_path, unchanged):
@@ -165,7 +163,6 @@ def test_our_connections_still_read_check_and_back_up(log, tmp_path, unchanged):
         driver = connection.connection.driver_connection
         assert driver.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
-        copy = dbapi2.connect(tmp_path / "copy.db")
-        driver.backup(copy)
-        assert copy.execute("SELECT count(*) FROM events").fetchone() == (4,)
-        copy.close()
+        with closing(dbapi2.connect(tmp_path / "copy.db")) as copy:
+            driver.backup(copy)
+            assert copy.execute("SELECT count(*) FROM events").fetchone() == (4,)

@@ -285,15 +285,14 @@ class EventLogContract:
     @pytest.mark.usefixtures("session_s")
     def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, log, folder, write_lock):
         """The waiting time ends in our own error; when the lock is free, the next append works."""
-        waiting = open_log(folder, clock=FakeClock(), create=False, busy_timeout_s=0.2)
-        with write_lock():
-            for _ in range(2):
-                with pytest.raises(errors.LogBusy) as caught:
-                    waiting.appends.transact(append("s", "blocked"))
-                assert caught.value.waited_s == 0.2
-            assert waiting.head().position == 1, "reading goes on while another writes"
-        assert waiting.appends.transact(append("s", "free")) == [2]
-        waiting.close()
+        with closing(open_log(folder, clock=FakeClock(), create=False, busy_timeout_s=0.2)) as waiting:
+            with write_lock():
+                for _ in range(2):
+                    with pytest.raises(errors.LogBusy) as caught:
+                        waiting.appends.transact(append("s", "blocked"))
+                    assert caught.value.waited_s == 0.2
+                assert waiting.head().position == 1, "reading goes on while another writes"
+            assert waiting.appends.transact(append("s", "free")) == [2]
 
     @pytest.mark.usefixtures("session_s")
     def test_close_finishes_what_is_queued(self, log):
@@ -344,12 +343,11 @@ class EventLogContract:
         """Another opening of the file reads the same events, the same head, the same identity."""
         log.appends.transact(append("s", "one", "two", keys=["k", None]))
         log.close()
-        again = open_log(folder, clock=FakeClock(), create=False)
-        assert again.log_id == log.log_id
-        assert texts_of(read_all(again)) == ["one", "two"]
-        assert again.appends.transact(keyed("s", ("k", "one")))[0].deduplicated
-        assert verify(again).sound
-        again.close()
+        with closing(open_log(folder, clock=FakeClock(), create=False)) as again:
+            assert again.log_id == log.log_id
+            assert texts_of(read_all(again)) == ["one", "two"]
+            assert again.appends.transact(keyed("s", ("k", "one")))[0].deduplicated
+            assert verify(again).sound
 
     @pytest.mark.usefixtures("session_s")
     def test_names_and_keys_have_no_nul(self, log):
@@ -438,9 +436,8 @@ class EventLogContract:
             child.communicate()
             assert child.returncode == 0
             assert log.appends.transact(append("s", f"parent {n}")) == [5 + 3 * n]
-        other = open_log(folder, clock=FakeClock(), create=False)
-        other.appends.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
-        other.close()
+        with closing(open_log(folder, clock=FakeClock(), create=False)) as other:
+            other.appends.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
         assert log.appends.transact(keyed("s", ("k", "mine")))[0].deduplicated
         with pytest.raises(errors.SessionAlreadyEnded):
             log.appends.transact(keyed("s", ("l", "too late")))
@@ -452,10 +449,9 @@ class EventLogContract:
         for child in children:
             child.communicate()
         assert [child.returncode for child in children] == [0] * 4
-        log = open_log(folder, clock=FakeClock(), create=False)
-        assert verify(log).sound
-        assert log.head().position == 4 * 6
-        log.close()
+        with closing(open_log(folder, clock=FakeClock(), create=False)) as log:
+            assert verify(log).sound
+            assert log.head().position == 4 * 6
 
 
 class TestPostgresLog(EventLogContract):
@@ -513,47 +509,44 @@ class TestSqliteLog(EventLogContract):
 
         for look in (Path.exists, Path.stat, Path.iterdir):
             monkeypatch.setattr(Path, look.__name__, slow(look))
-        log = open_log(folder, clock=FakeClock(), create=True)
-        assert log.head().position == 2
-        log.close()
+        with closing(open_log(folder, clock=FakeClock(), create=True)) as log:
+            assert log.head().position == 2
 
     def test_every_connection_has_the_settings_that_were_asked_for(self, folder):
         """Settings are of a connection, not of a file: each of several open at once is asked."""
-        log = open_log(folder, clock=FakeClock(), create=True, synchronous="NORMAL", busy_timeout_s=7)
-        with ExitStack() as open_now:
+        with (
+            closing(open_log(folder, clock=FakeClock(), create=True, synchronous="NORMAL", busy_timeout_s=7)) as log,
+            ExitStack() as open_now,
+        ):
             connections = [open_now.enter_context(log.engine.pool.connect()) for _ in range(8)]
             found = [settings_of(connection.connection.driver_connection) for connection in connections]
-        log.close()
         assert [(item["synchronous"], item["busy_timeout"]) for item in found] == 8 * [(1, 7_000)]
 
     def test_every_caller_of_a_group_gets_log_busy(self, folder):
         """Nobody in the group waits for ever, nobody is told that it was written."""
-        log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)
-        log.appends.transact(start("s"))
-        other = dbapi2.connect(folder / LOG_FILE, isolation_level=None, check_same_thread=False)
+        with closing(open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=0.2)) as log:
+            log.appends.transact(start("s"))
+            with closing(dbapi2.connect(folder / LOG_FILE, isolation_level=None, check_same_thread=False)) as other:
+                outcomes = []
+                other.execute("PRAGMA busy_timeout=60000")
 
-        outcomes = []
-        other.execute("PRAGMA busy_timeout=60000")
+                def fill_and_lock():
+                    queue_up(log, [append("s", str(n)) for n in range(3)], outcomes)
+                    outcomes.append(in_thread(lambda: other.execute("BEGIN IMMEDIATE")))
 
-        def fill_and_lock():
-            queue_up(log, [append("s", str(n)) for n in range(3)], outcomes)
-            outcomes.append(in_thread(lambda: other.execute("BEGIN IMMEDIATE")))
-
-        with suppress(errors.LogBusy):  # The lock may be taken before the one who called us is done.
-            log.appends.transact(once(fill_and_lock))
-        outcomes.pop().result()  # The lock is taken: before the group, or after it.
-        results = []
-        for outcome in outcomes:
-            try:
-                results.append(outcome.result())
-            except errors.LogBusy:
-                results.append("busy")
-        other.execute("ROLLBACK")
-        other.close()
-        written = [result[0] for result in results if result != "busy"]
-        assert [event.position for event in read_all(log, after=1)] == written
-        assert log.appends.transact(append("s", "free")) == [len(written) + 2]
-        log.close()
+                with suppress(errors.LogBusy):  # The lock may be taken before the one who called us is done.
+                    log.appends.transact(once(fill_and_lock))
+                outcomes.pop().result()  # The lock is taken: before the group, or after it.
+                results = []
+                for outcome in outcomes:
+                    try:
+                        results.append(outcome.result())
+                    except errors.LogBusy:
+                        results.append("busy")
+                other.execute("ROLLBACK")
+            written = [result[0] for result in results if result != "busy"]
+            assert [event.position for event in read_all(log, after=1)] == written
+            assert log.appends.transact(append("s", "free")) == [len(written) + 2]
 
     def test_a_missing_log_is_not_created_unless_asked(self, folder):
         """Looking for a store leaves nothing behind."""

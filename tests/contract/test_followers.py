@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
@@ -97,10 +97,9 @@ def test_a_follower_on_another_node_sees_every_event_in_order(opened):
     follower, other = Follower(opened()), opened()
 
     def write():
-        log = opened()
-        for n in range(100):
-            log.appends.transact(append("s", str(n), str(n)))
-        log.close()
+        with closing(opened()) as log:
+            for n in range(100):
+                log.appends.transact(append("s", str(n), str(n)))
 
     for n in range(20):
         other.appends.transact(append("s", str(n)))
@@ -173,11 +172,10 @@ def test_a_child_has_no_thread_and_leaves_that_of_its_parent_alone(opened):
 
     def child():
         assert threads() == []
-        own = opened()
-        mine = Follower(own)
-        own.appends.transact(append("s", "of the child"))
-        mine.wait_for(2)
-        own.close()
+        with closing(opened()) as own:
+            mine = Follower(own)
+            own.appends.transact(append("s", "of the child"))
+            mine.wait_for(2)
         return mine.seen
 
     assert in_child(child) == [1, 2]
@@ -191,12 +189,11 @@ def test_followers_survive_a_restart_of_the_server(tmp_path, opened):
 
     with stoppable_server() as server:
         prepare(server.url)
-        log = opened(url=server.url)
-        follower = Follower(log)
-        log.appends.transact(append("s", "before"))
-        follower.wait_for(1)
-        server.stop()
-        server.start()
-        opened(url=server.url).appends.transact(append("s", "after"))
-        follower.wait_for(2)
-        log.close()
+        with closing(opened(url=server.url)) as log:
+            follower = Follower(log)
+            log.appends.transact(append("s", "before"))
+            follower.wait_for(1)
+            server.stop()
+            server.start()
+            opened(url=server.url).appends.transact(append("s", "after"))
+            follower.wait_for(2)

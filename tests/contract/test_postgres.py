@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -54,9 +55,8 @@ def log(log):
 @pytest.fixture
 def other(folder, log):
     """The same log, opened by another writer."""
-    other = open_log(folder, clock=FakeClock(), create=False)
-    yield other
-    other.close()
+    with closing(open_log(folder, clock=FakeClock(), create=False)) as other:
+        yield other
 
 
 @pytest.fixture
@@ -297,11 +297,10 @@ def as_writer(postgres_url, tmp_path):
 
 def test_the_role_of_a_writer_is_enough_for_a_log(as_writer):
     """It creates a log, appends to it and reads it."""
-    log = open_log(as_writer, clock=FakeClock(), create=True, encrypt=False)
-    log.appends.transact(start("s"))
-    assert log.appends.transact(append("s", "one", "two")) == [2, 3]
-    assert verify(log).sound
-    log.close()
+    with closing(open_log(as_writer, clock=FakeClock(), create=True, encrypt=False)) as log:
+        log.appends.transact(start("s"))
+        assert log.appends.transact(append("s", "one", "two")) == [2, 3]
+        assert verify(log).sound
 
 
 def test_a_log_that_lost_a_trigger_takes_no_more_events(folder, log, database):
@@ -309,11 +308,10 @@ def test_a_log_that_lost_a_trigger_takes_no_more_events(folder, log, database):
     log.close()
     database.execute("ALTER TABLE mnemolog.events DISABLE TRIGGER events_refuse_delete")
     try:
-        again = open_log(folder, clock=FakeClock(), create=False)
-        with pytest.raises(errors.LogWriteFailed, match="events_refuse_delete"):
-            again.appends.transact(append("s", "no"))
-        assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
-        again.close()
+        with closing(open_log(folder, clock=FakeClock(), create=False)) as again:
+            with pytest.raises(errors.LogWriteFailed, match="events_refuse_delete"):
+                again.appends.transact(append("s", "no"))
+            assert [finding.kind for finding in verify(again).findings] == ["unprotected"]
     finally:
         database.execute("ALTER TABLE mnemolog.events ENABLE TRIGGER events_refuse_delete")
 
@@ -341,14 +339,13 @@ def test_every_connection_has_our_settings_whatever_the_server_sets(folder, post
     given = "options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"
     (folder / ADDRESS_FILE).unlink()
     note_address(folder, LogAddress(f"{postgres_url}{separator}{given}", "settings"))
-    log = open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=7)
-    log.appends.transact(start("s"))
-    names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
-    with log.engine.reading() as reads:
-        for driver in (reads.driver, log.appends.connection.driver):
-            found = [driver.execute(f"SHOW {name}").fetchone()[0] for name in names]
-            assert found == ["read committed", "on", "7s", "10s"]
-    log.close()
+    with closing(open_log(folder, clock=FakeClock(), create=True, busy_timeout_s=7)) as log:
+        log.appends.transact(start("s"))
+        names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
+        with log.engine.reading() as reads:
+            for driver in (reads.driver, log.appends.connection.driver):
+                found = [driver.execute(f"SHOW {name}").fetchone()[0] for name in names]
+                assert found == ["read committed", "on", "7s", "10s"]
 
 
 def test_a_log_id_that_is_not_ours_stops_appends(folder, log, database):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import closing
 
 import pytest
 
@@ -82,9 +83,8 @@ def keys(request, tmp_path):
 @pytest.fixture
 def in_file(tmp_path):
     """The keys of a log in a file."""
-    keyring = Keyring(sqlite_keys(tmp_path, None))
-    yield keyring
-    keyring.close()
+    with closing(Keyring(sqlite_keys(tmp_path, None))) as keyring:
+        yield keyring
 
 
 @pytest.fixture
@@ -100,9 +100,8 @@ in_both = pytest.mark.parametrize("folder", ["sqlite", "postgres"], indirect=Tru
 
 @pytest.fixture
 def keyring(keys):
-    keyring = Keyring(keys)
-    yield keyring
-    keyring.close()
+    with closing(Keyring(keys)) as keyring:
+        yield keyring
 
 
 def never(_stream):
@@ -140,9 +139,8 @@ def test_a_stream_continues_after_its_keys_were_destroyed(keyring):
 
 def test_keys_that_another_process_has_made_meanwhile_are_taken(keyring):
     """A stream that two begin at once has one series of keys."""
-    other = Keyring(keyring.engine.another())
-    keys, key = other.key_to_seal("s", 1, never)
-    other.close()
+    with closing(Keyring(keyring.engine.another())) as other:
+        keys, key = other.key_to_seal("s", 1, never)
     assert (keys.series, keyring.key_to_seal("s", 1, never)[1]) == (0, key)
     assert keyring.series("s") == 0
 
@@ -160,12 +158,11 @@ def test_a_request_destroys_the_keys_of_each_series_up_to_the_one_it_names(keyri
 
 def test_what_another_process_destroys_is_noticed_whatever_was_read_since(keyring):
     """A look at the keys of another stream takes no note of it for those in memory."""
-    other = Keyring(keyring.engine.another())
-    for stream in ("a", "b"):
-        other.key_to_seal(stream, 1, never)
-    assert keyring.key_to_open("a", 0, 1)[1] is not None
-    other.destroy(erasure(), [LeafRange("a", 0, 1, 1)])
-    other.close()
+    with closing(Keyring(keyring.engine.another())) as other:
+        for stream in ("a", "b"):
+            other.key_to_seal(stream, 1, never)
+        assert keyring.key_to_open("a", 0, 1)[1] is not None
+        other.destroy(erasure(), [LeafRange("a", 0, 1, 1)])
     assert keyring.key_to_open("b", 0, 1)[1] is not None
     keyring.refresh()
     assert keyring.key_to_open("a", 0, 1)[1] is None
@@ -362,14 +359,13 @@ def test_events_of_destroyed_keys_are_read_as_forgotten(log):
 @in_both
 def test_two_processes_that_begin_a_stream_share_its_keys(folder):
     """Whoever makes the root first has made it for both."""
-    one = open_log(folder, clock=FakeClock(), create=True)
-    two = open_log(folder, clock=FakeClock(), create=False)
-    for log, session in ((one, "a"), (two, "b"), (one, "b"), (two, "a")):
-        if session not in {item.stream.removeprefix("session/") for item in read_all(one)}:
-            log.appends.transact(start(session))
-        log.appends.transact(append(session, f"{session} here"))
-    assert texts_of(read_all(one)) == texts_of(read_all(two)) == ["a here", "b here", "b here", "a here"]
-    one.close()
+    with closing(open_log(folder, clock=FakeClock(), create=True)) as one:
+        two = open_log(folder, clock=FakeClock(), create=False)
+        for log, session in ((one, "a"), (two, "b"), (one, "b"), (two, "a")):
+            if session not in {item.stream.removeprefix("session/") for item in read_all(one)}:
+                log.appends.transact(start(session))
+            log.appends.transact(append(session, f"{session} here"))
+        assert texts_of(read_all(one)) == texts_of(read_all(two)) == ["a here", "b here", "b here", "a here"]
     two.close()
 
 

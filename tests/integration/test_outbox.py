@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 import pytest
 
@@ -22,10 +23,9 @@ def reported():
 @pytest.fixture
 def box(folder, reported):
     """One for a store of its own."""
-    box = Outbox(lambda: MemoryStore.open(folder, model=None, background=False), reported.append)
-    box.put(lambda store: store.start_session("trip"))
-    yield box
-    box.close()
+    with closing(Outbox(lambda: MemoryStore.open(folder, model=None, background=False), reported.append)) as box:
+        box.put(lambda store: store.start_session("trip"))
+        yield box
 
 
 def saying(text):
@@ -86,17 +86,16 @@ def test_a_store_that_cannot_be_opened_is_tried_again_with_every_call(folder, re
     """What is put meanwhile waits."""
     folder.mkdir()
     (folder / "other.txt").write_text("not a store")
-    box = Outbox(lambda: MemoryStore.open(folder, model=None, background=False), reported.append)
-    for name in ("one", "two"):
+    with closing(Outbox(lambda: MemoryStore.open(folder, model=None, background=False), reported.append)) as box:
+        for name in ("one", "two"):
+            with pytest.raises(NotAStore):
+                box.put(lambda store, name=name: store.start_session(name))
         with pytest.raises(NotAStore):
-            box.put(lambda store, name=name: store.start_session(name))
-    with pytest.raises(NotAStore):
-        box.ask(MemoryStore.head)
-    assert len(reported) == 1
-    (folder / "other.txt").unlink()
-    box.flush()
-    assert [session.session for session in box.ask(MemoryStore.sessions)] == ["one", "two"]
-    box.close()
+            box.ask(MemoryStore.head)
+        assert len(reported) == 1
+        (folder / "other.txt").unlink()
+        box.flush()
+        assert [session.session for session in box.ask(MemoryStore.sessions)] == ["one", "two"]
 
 
 def test_it_is_bounded(box, monkeypatch):

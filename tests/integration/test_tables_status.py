@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from pysqlite3 import dbapi2
 
@@ -13,21 +15,18 @@ from mnemolog.projections.sql.item_tables import FILE
 @pytest.fixture
 def folder_with_items(folder):
     """A store that has an item, and is closed."""
-    with MemoryStore.open(folder, model=None) as store:
-        items = Items(store)
+    with MemoryStore.open(folder, model=None) as store, closing(Items(store)) as items:
         with items.batch() as batch:
             batch.put(("a",), "k", {"n": 1})
         with items.batch() as batch:
             assert batch.get(("a",), "k").value == {"n": 1}
-        items.close()
     return folder
 
 
 def execute(path, statement):
-    connection = dbapi2.connect(path)
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    with closing(dbapi2.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
 
 
 def test_tables_are_listed_where_there_are_any(folder_with_items):
@@ -64,8 +63,6 @@ def test_unusable_tables_are_found_and_quarantined(folder_with_items, statement,
         (fixed,) = (item for item in store.admin.doctor(fix=True).findings if item.what == "tables")
         assert fixed.fixed
         assert store.status().tables == ()
-        items = Items(store)
-        with items.batch() as batch:
+        with closing(Items(store)) as items, items.batch() as batch:
             assert batch.get(("a",), "k").value == {"n": 1}
-        items.close()
         assert store.status().tables[0].state == "current"
