@@ -90,16 +90,6 @@ def test_what_is_refused_is_a_problem_with_its_status(server, store):
     assert server("POST", "/recall", content=b"{", headers={"content-type": "application/json"}).status_code == 400
 
 
-def test_a_caller_may_do_only_what_its_verbs_say(server, store):
-    """Each operation names the verb that it needs; without it the status is 403, whatever the arguments."""
-    for verb in ("read", "record", "forget", "admin"):
-        for item in ROUTES:
-            if item.verb != verb:
-                path = item.path.replace("{", "").replace("}", "")
-                answer = server.with_verb(verb, item.http, path)
-                assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), item.name
-
-
 @pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")
 def test_a_scope_that_no_session_has_is_an_empty_answer(server):
     """The process of the server gives no warning."""
