@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -113,12 +114,13 @@ def test_a_history_that_does_not_hold_is_refused(filled, tmp_path):
     """A chain that was broken before the backup was made has the checksums of a good file."""
     filled.backup(tmp_path / "b")
     log = tmp_path / "b" / "log.db"
-    connection = dbapi2.connect(str(log), isolation_level=None)
-    name, sql = connection.execute("SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_update'").fetchone()
-    connection.execute(f"DROP TRIGGER {name}")
-    connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 3")
-    connection.execute(sql)
-    connection.close()
+    with closing(dbapi2.connect(str(log), isolation_level=None)) as connection:
+        name, sql = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_update'"
+        ).fetchone()
+        connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 3")
+        connection.execute(sql)
     files = (backup_manifest.described(log),)
     as_made = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), files=files)
     (tmp_path / "b" / "backup.json").write_bytes(checked_json.encode(as_made))
@@ -285,9 +287,8 @@ def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monk
 
     copying.copy_database(filled.path / "log.db", tmp_path / "copy.db", moved=commit)
     assert len(steps) > 3
-    copied = dbapi2.connect(str(tmp_path / "copy.db"))
-    assert copied.execute("SELECT max(position) FROM events").fetchone() == (before,)
-    copied.close()
+    with closing(dbapi2.connect(str(tmp_path / "copy.db"))) as copied:
+        assert copied.execute("SELECT max(position) FROM events").fetchone() == (before,)
 
 
 def test_the_command_line_backs_up_and_restores(filled, tmp_path, run):
@@ -473,9 +474,8 @@ def damage_log(store):
 def damage_state(store):
     """A flipped bit within what was said: every page is sound to SQLite."""
     path = store / "log.db"
-    connection = dbapi2.connect(str(path))
-    state = bytes(connection.execute("SELECT state FROM events WHERE position = 5").fetchone()[0])
-    connection.close()
+    with closing(dbapi2.connect(str(path))) as connection:
+        state = bytes(connection.execute("SELECT state FROM events WHERE position = 5").fetchone()[0])
     data = bytearray(path.read_bytes())
     data[data.index(state) + len(state) - 1] ^= 1
     path.write_bytes(data)
@@ -492,9 +492,8 @@ def damage_key(store):
 
 def damage_secret(store):
     path = store / "keys.db"
-    connection = dbapi2.connect(str(path))
-    secret = bytes(connection.execute("SELECT secret FROM keys_meta").fetchone()[0])
-    connection.close()
+    with closing(dbapi2.connect(str(path))) as connection:
+        secret = bytes(connection.execute("SELECT secret FROM keys_meta").fetchone()[0])
     path.write_bytes(path.read_bytes().replace(secret, secret[::-1]))
 
 
@@ -510,13 +509,14 @@ def put_keys_of_another_log(store):
 
 def cut_the_tail(store):
     """The last event, as if it had never been: nothing within the file tells."""
-    connection = dbapi2.connect(str(store / "log.db"), isolation_level=None)
-    name, sql = connection.execute("SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_delete'").fetchone()
-    connection.execute(f"DROP TRIGGER {name}")
-    connection.execute("DELETE FROM events WHERE position = (SELECT max(position) FROM events)")
-    connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(position) FROM events)")
-    connection.execute(sql)
-    connection.close()
+    with closing(dbapi2.connect(str(store / "log.db"), isolation_level=None)) as connection:
+        name, sql = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_delete'"
+        ).fetchone()
+        connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("DELETE FROM events WHERE position = (SELECT max(position) FROM events)")
+        connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(position) FROM events)")
+        connection.execute(sql)
 
 
 @pytest.mark.log_file

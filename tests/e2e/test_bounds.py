@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -59,8 +59,11 @@ class Stores(NamedTuple):
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bounds")
-    served = Served(MemoryStore.open(folder / "memory", model=None, background=False))
-    with connect(served.url) as remote, opened_console(folder / "console", write=True) as console:
+    with (
+        closing(Served(MemoryStore.open(folder / "memory", model=None, background=False))) as served,
+        connect(served.url) as remote,
+        opened_console(folder / "console", write=True) as console,
+    ):
         trip = served.local.session("trip")
         trip.record("user", "The ferry leaves at nine.", key="first")
         trip.record("user", "It is late.")
@@ -68,7 +71,6 @@ def stores(tmp_path_factory):
         served.local.session("elsewhere", scope="many")
         served.local.recall("ferry", receipt=True)
         yield Stores(served.local, remote, served.url, console)
-    served.close()
 
 
 # Numbers ------------------------------------------------------------------------------------------------------------

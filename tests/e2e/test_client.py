@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -28,9 +29,8 @@ pytestmark = pytest.mark.local
 @pytest.fixture
 def served(folder):
     """A store behind a server."""
-    served = Served(MemoryStore.open(folder, model=HashEncoder(), clock=FakeClock(), background=False))
-    yield served
-    served.close()
+    with closing(Served(MemoryStore.open(folder, model=HashEncoder(), clock=FakeClock(), background=False))) as served:
+        yield served
 
 
 @pytest.fixture
@@ -118,20 +118,19 @@ def without_key(event):
 def test_the_same_calls_return_the_same_over_http(tmp_path, monkeypatch):
     """Values, types and times, call by call."""
     monkeypatch.setattr("mnemolog.working_memory.secrets", SimpleNamespace(token_hex=lambda _: "c0ffee"))
-    with MemoryStore.open(tmp_path / "local", model=HashEncoder(), clock=FakeClock(step=0), background=False) as local:
-        served = Served(
-            MemoryStore.open(tmp_path / "served", model=HashEncoder(), clock=FakeClock(step=0), background=False)
-        )
-        with connect(served.url) as remote:
-            for name, call in CALLS.items():
-                with acting_as("local"):  # As a server on this machine records who acts without a token.
-                    here = call(local)
-                there = call(remote)
-                assert there == here, name
-                assert type(there) is type(here), name
-                if isinstance(here, Results):
-                    assert [type(item) for item in there] == [type(item) for item in here], name
-        served.close()
+    opened = [
+        MemoryStore.open(tmp_path / name, model=HashEncoder(), clock=FakeClock(step=0), background=False)
+        for name in ("local", "served")
+    ]
+    with opened[0] as local, closing(Served(opened[1])) as served, connect(served.url) as remote:
+        for name, call in CALLS.items():
+            with acting_as("local"):  # As a server on this machine records who acts without a token.
+                here = call(local)
+            there = call(remote)
+            assert there == here, name
+            assert type(there) is type(here), name
+            if isinstance(here, Results):
+                assert [type(item) for item in there] == [type(item) for item in here], name
 
 
 ERRORS = [

@@ -23,6 +23,7 @@ from mnemolog.projections.vectors import inventory
 from mnemolog.session import SessionAt
 from tests.pages import (
     ROOT,
+    assert_example_prints,
     blocks,
     broken_links,
     commands,
@@ -32,7 +33,6 @@ from tests.pages import (
     run_block,
     run_command,
     run_docstring,
-    run_example,
     shown_output,
 )
 from tests.support import as_typed
@@ -46,22 +46,22 @@ BLOCKS = [(page, line) for page in pages() if not page.startswith(ELSEWHERE) for
 
 @pytest.fixture
 def in_an_empty_folder(tmp_path, monkeypatch):
+    """Whatever is run may change the environment."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.environ", os.environ.copy())
 
 
 @pytest.mark.parametrize(("page", "line"), BLOCKS, ids=lambda value: str(value))
 @pytest.mark.usefixtures("in_an_empty_folder")
-def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line, monkeypatch):
+def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line):
     """In an empty folder, without a model. Blocks of adapters run in the environments of their frameworks."""
-    monkeypatch.setattr("os.environ", os.environ.copy())
     run_block(page, line)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page in dict(BLOCKS) and len(blocks(page)) > 1])
 @pytest.mark.usefixtures("in_an_empty_folder")
-def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_folder(page, monkeypatch):
+def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_folder(page):
     """None of them fails on what an earlier one left. Values may then differ from those shown."""
-    monkeypatch.setattr("os.environ", os.environ.copy())
     for line in blocks(page):
         run_block(page, line, compare=False)
 
@@ -270,15 +270,16 @@ def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
 
 def test_the_examples_of_sessions_and_of_an_agent_run(capsys, monkeypatch):
     """Without a model and without a provider's key; the agent in eighty lines."""
-    run_example("sessions.py")
-    assert "assistant is in" in capsys.readouterr().out
+    assert_example_prints(capsys, "sessions.py", "assistant is in")
     monkeypatch.setattr("sys.argv", ["agent.py"])
-    run_example("agent.py")
-    printed = capsys.readouterr().out
-    assert "I remember: My dog Nero hates the stairs." in printed
-    assert "the new session was handed: None" in printed
-    assert "after the restore: 900 []" in printed
-    assert "recalled: 'I moved to Lisbon in March.', position 3, session True" in printed
-    assert "there were 2 sessions" in printed
-    assert "sound: True" in printed
+    assert_example_prints(
+        capsys,
+        "agent.py",
+        "I remember: My dog Nero hates the stairs.",
+        "the new session was handed: None",
+        "after the restore: 900 []",
+        "recalled: 'I moved to Lisbon in March.', position 3, session True",
+        "there were 2 sessions",
+        "sound: True",
+    )
     assert len((ROOT / "examples" / "agent.py").read_text().splitlines()) <= 80

@@ -13,7 +13,7 @@ from eventsourcing.projection import EventSourcedProjection, EventSourcedProject
 
 from mnemolog import InvalidInput, MemoryStore, import_log, restore_backup
 from mnemolog.domain.events import ForeignEvent
-from tests.pages import run_example
+from tests.pages import assert_example_prints
 
 pytestmark = pytest.mark.local
 
@@ -182,8 +182,5 @@ def test_applications_on_one_log_do_not_see_each_other(folder):
 
 def test_the_example_of_an_application_runs(capsys):
     """Aggregate, snapshot, projection, and a chain that is sound at the end."""
-    run_example("eventsourcing_application.py")
-    printed = capsys.readouterr().out
-    assert "trips by way of Coimbra: 2" in printed
-    assert "snapshots of the first trip: 1" in printed
-    assert "sound: True" in printed
+    lines = ("trips by way of Coimbra: 2", "snapshots of the first trip: 1", "sound: True")
+    assert_example_prints(capsys, "eventsourcing_application.py", *lines)

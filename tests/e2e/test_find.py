@@ -30,26 +30,26 @@ def test_the_turns_that_hold_a_phrase_are_listed_in_order_of_time(store, trip):
     """With their positions; case does not count."""
     found = store.find("the ferry")
     assert [turn.position for turn in found] == [2, 3]
+    assert store.find("erry leav") == [found[1]], "within words: a recall looks for whole words and their stems"
     assert store.find("no such thing") == []
     with pytest.raises(InvalidInput, match="text: empty"):
         store.find("")
 
 
-def test_a_phrase_may_begin_and_end_within_a_word_and_is_no_syntax(store, trip):
-    """Unlike a recall, which looks for whole words and their stems."""
-    trip.record("user", 'It costs "5.00" (*) [sic] 里斯本 🎂')
-    assert texts(store.find("erry leav")) == ["The FERRY leaves at ten."]
-    for phrase in ('"5.00" (*)', "[sic]", "斯", "🎂", "(*)", "5.0"):
-        assert len(store.find(phrase)) == 1, phrase
-    assert store.find("5x00") == []
-
-
-def test_case_does_not_count_in_any_script(store, trip):
+@pytest.mark.parametrize(
+    ("said", "phrases", "other"),
+    [
+        ('It costs "5.00" (*) [sic] 里斯本 🎂', ('"5.00" (*)', "[sic]", "斯", "🎂", "(*)", "5.0"), "5x00"),
+        ("ΟΔΟΣ Straße ÇA İstanbul", ("οδος", "οδοσ", "STRAßE", "ça", "istanbul", "STRA"), "ca"),
+    ],
+    ids=["no syntax", "any case"],
+)
+def test_a_phrase_is_no_syntax_and_has_any_case_in_any_script(store, trip, said, phrases, other):
     """Letters that have several small forms are the same too, and an accent is not left out."""
-    trip.record("user", "ΟΔΟΣ Straße ÇA İstanbul")
-    for phrase in ("οδος", "οδοσ", "STRAßE", "ça", "istanbul", "STRA"):
+    trip.record("user", said)
+    for phrase in phrases:
         assert len(store.find(phrase)) == 1, phrase
-    assert store.find("ca") == []
+    assert store.find(other) == []
 
 
 def test_each_page_starts_where_the_last_one_ended(store, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,12 @@ def told(store):
     return store
 
 
+@pytest.fixture
+def a(told):
+    """The first of those sessions."""
+    return told.session("a")
+
+
 def texts(store, session):
     return [turn.text for turn in store.session(session).turns()]
 
@@ -58,9 +65,8 @@ def positions(store, session):
     return [turn.position for turn in store.turns(session)]
 
 
-def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
+def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told, a):
     """Ids, scope and times stay; name, turns, memory and receipts are gone, in every reading."""
-    a = told.session("a")
     a.set("city", "Lisbon")
     a.note("a note")
     a.set_task("a task")
@@ -126,9 +132,8 @@ def test_single_turns_go_and_their_neighbours_stay(told):
     assert [turn.text for turn in hit.before] == ["a says quokka 0"]
 
 
-def test_a_session_continues_after_it_was_forgotten(told):
+def test_a_session_continues_after_it_was_forgotten(told, a):
     """What is recorded afterwards is found, in this process and in one that opens the store anew."""
-    a = told.session("a")
     told.forget(session="a")
     a.record("user", "a wombat instead")
     a.set("k", 1)
@@ -140,9 +145,8 @@ def test_a_session_continues_after_it_was_forgotten(told):
         assert other.session("a").title == ""
 
 
-def test_a_branch_no_longer_sees_what_its_parent_forgot(told):
+def test_a_branch_no_longer_sees_what_its_parent_forgot(told, a):
     """And its memory, inherited at the branch point, is as if that had never been set."""
-    a = told.session("a")
     a.set("k", "old")
     checkpoint = a.checkpoint("before")
     a.set("k", "new")
@@ -159,9 +163,8 @@ def test_a_branch_no_longer_sees_what_its_parent_forgot(told):
         assert [turn.text for turn in other.session("branch").turns(hidden=True)] == ["of its own"]
 
 
-def test_a_restore_still_counts_where_its_checkpoint_is_forgotten(told):
+def test_a_restore_still_counts_where_its_checkpoint_is_forgotten(told, a):
     """The values then come back, as far as they are not forgotten themselves."""
-    a = told.session("a")
     a.set("kept", 1)
     at = a.checkpoint("secret name").position
     a.set("kept", 2)
@@ -302,9 +305,8 @@ def test_bad_wishes_are_refused_and_nothing_is_written(told):
 
 
 @pytest.mark.local
-def test_a_prefetched_answer_is_not_handed_out_after_forgetting(told):
+def test_a_prefetched_answer_is_not_handed_out_after_forgetting(told, a):
     """It might hold what was forgotten."""
-    a = told.session("a")
     a.prefetch("quokka", mode="text").wait(10)
     told.forget(session="a")
     assert a.prefetch_result().reason == "forgotten"
@@ -446,11 +448,10 @@ def test_questions_at_the_root_may_quote_items_and_threads(store):
 
     One that is named itself is not counted among those.
     """
-    items = Items(store)
-    with items.batch() as batch:
-        batch.put(("users", "alice"), "phone", {"text": SAID})
-    places = items.positions(("users", "alice"))
-    items.close()
+    with closing(Items(store)) as items:
+        with items.batch() as batch:
+            batch.put(("users", "alice"), "phone", {"text": SAID})
+        places = items.positions(("users", "alice"))
     asked = store.recall(f"is it {SAID}?", receipt=True).receipt
     would = store.forget(positions=places, dry_run=True)
     assert ([item.position for item in would.asked], would.questions) == ([asked], 1)
@@ -607,26 +608,25 @@ def test_views_after_forgetting_are_those_of_a_rebuild(told):
 
 def test_what_is_recorded_while_erasures_are_repeated_for_an_older_log_stays(told, monkeypatch):
     """They name versions that the log gives out again: what comes after the request gets other keys in time."""
-    other = MemoryStore.open(told.path, model=None)
-    other.session("a").record("user", "before the request")
-    version = told.parts.log.version("session/a")
-    target = ForgetTarget(stream="session/a", versions=[(2, version + 20)], counts={})
-    erasure = Erasure(request="r", requested_at=datetime.now(UTC), reason="", targets=(target,))
-    keyring = told.parts.log.keyring
-    destroy = keyring.destroy
+    with MemoryStore.open(told.path, model=None) as other:
+        other.session("a").record("user", "before the request")
+        version = told.parts.log.version("session/a")
+        target = ForgetTarget(stream="session/a", versions=[(2, version + 20)], counts={})
+        erasure = Erasure(request="r", requested_at=datetime.now(UTC), reason="", targets=(target,))
+        keyring = told.parts.log.keyring
+        destroy = keyring.destroy
 
-    def between(*what):
-        other.session("a").record("user", "after the request")
-        destroy(*what)
-        other.session("a").record("user", "after the keys")
+        def between(*what):
+            other.session("a").record("user", "after the request")
+            destroy(*what)
+            other.session("a").record("user", "after the keys")
 
-    monkeypatch.setattr(keyring, "destroy", between)
-    assert told.admin.reapply_erasures([erasure]).pending is None
-    told.session("a").record("user", "later")
-    for store in (told, other):
-        assert texts(store, "a") == ["after the request", "after the keys", "later"]
-        assert store.verify(contents=True).sound
-    other.close()
+        monkeypatch.setattr(keyring, "destroy", between)
+        assert told.admin.reapply_erasures([erasure]).pending is None
+        told.session("a").record("user", "later")
+        for store in (told, other):
+            assert texts(store, "a") == ["after the request", "after the keys", "later"]
+            assert store.verify(contents=True).sound
 
 
 def test_the_command_shows_and_does_only_with_yes(told, run):

@@ -151,13 +151,12 @@ def test_a_node_with_a_projector_confirms_without_being_read(opened):
     """Its thread looks at the log anyway."""
     with opened("one") as one:
         told(one)
-        two = opened("two", background=True)
-        read_all(two)
-        one.forget(session="secret", reason="asked for")
-        assert serves_nothing(two)
-        wait_until(lambda: not waiting(one), what="the confirmation")
-        assert not files_with_it(two.path)
-        two.close()
+        with opened("two", background=True) as two:
+            read_all(two)
+            one.forget(session="secret", reason="asked for")
+            assert serves_nothing(two)
+            wait_until(lambda: not waiting(one), what="the confirmation")
+            assert not files_with_it(two.path)
 
 
 @pytest.mark.parametrize("background", [False, True])

@@ -119,9 +119,10 @@ def test_recall_find_context_and_prefetch_take_the_same_filters(store, asked, le
     assert positions(store.recall("ferry", **asked)) == found
     assert [turn.position for turn in store.find("ferry", **asked)] == found
     assert sorted(store.context("ferry", min_relevance=0, **asked).positions) == found
-    assert positions(store.recall("ferry", scope="acme/bob", **asked)) == [
-        n for n in found if n == turns["four"].position
-    ]
+    bobs = [n for n in found if n == turns["four"].position]
+    assert positions(store.recall("ferry", scope="acme/bob", **asked)) == bobs
+    for within in ({"scope": "acme/bob"}, {"session": "other"}):
+        assert [*store.context("ferry", min_relevance=0, **within, **asked).positions] == bobs
     assert store.find("ferry", scope="acme/bob", **asked) == store.find("ferry", session="other", **asked)
     seen = [position for position in found if position != turns["four"].position]
     assert positions(trip.recall("ferry", **asked)) == seen
@@ -284,6 +285,7 @@ def test_a_cursor_of_another_question_is_refused(store, tmp_path):
         {"mode": "text"},
         {"roles": ["user"]},
         {"metadata": {"n": 1}},
+        {"min_relevance": 0.2},
         {"as_of": 3},
         {"min_position": 3},
         {"after": cursor[:-6] + "AAAAAA"},

@@ -93,14 +93,13 @@ def test_no_secret_gets_into_the_log_on_any_way(folder, tmp_path):
             assert other.admin.set_redaction(True) is True
             assert (other.admin.set_redaction(True), store.admin.redaction()) == (False, True)
         write_everything(store, tmp_path)
-        served = Served(store)
-        with connect(served.url) as client:
-            assert client.record("trip", "user", SAID).text == STORED
-        assert holds_secret(store) == []
-        assert store.audit.scan_secrets() == []
-        assert store.verify(contents=True).sound
-        assert any(item.event.redacted == {"github": 3} for item in read_all(log_of(store)))
-        served.close()
+        with closing(Served(store)) as served:
+            with connect(served.url) as client:
+                assert client.record("trip", "user", SAID).text == STORED
+            assert holds_secret(store) == []
+            assert store.audit.scan_secrets() == []
+            assert store.verify(contents=True).sound
+            assert any(item.event.redacted == {"github": 3} for item in read_all(log_of(store)))
 
 
 def test_without_it_everything_is_recorded_as_it_is(folder, tmp_path):

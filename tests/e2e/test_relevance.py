@@ -165,15 +165,6 @@ def test_a_min_relevance_that_no_hit_can_have_is_refused(store):
                 ask("tea", min_relevance=wrong)
 
 
-def test_a_page_of_another_min_relevance_is_refused(few):
-    """As with any other filter."""
-    first = few.recall("ferry", 2, min_relevance=0.1)
-    assert len(few.recall("ferry", 2, after=first.next, min_relevance=0.1)) == 2
-    for other in ({}, {"min_relevance": 0.2}):
-        with pytest.raises(InvalidInput, match="another question"):
-            few.recall("ferry", 2, after=first.next, **other)
-
-
 def test_a_receipt_has_the_min_relevance_and_is_repeated_with_it(folder):
     """Today too; a receipt of a recall without one has none."""
     with filled(folder, 40) as few:

@@ -61,6 +61,7 @@ def test_a_scope_that_no_session_has_is_a_warning_that_names_the_closest_ones(st
     for call in (
         lambda: store.recall("ferry", scope=scope),
         lambda: store.find("ferry", scope=scope),
+        lambda: store.context("ferry", scope=scope),
         lambda: store.sessions(scope=scope),
         lambda: store.forget(scope=scope, dry_run=True),
     ):

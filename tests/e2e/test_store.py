@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -148,10 +149,9 @@ def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "log.db").write_bytes(b"no database at all" * 100)
     (tmp_path / "foreign").mkdir()
-    foreign = dbapi2.connect(str(tmp_path / "foreign" / "log.db"))
-    foreign.execute("CREATE TABLE theirs (a)")
-    foreign.commit()
-    foreign.close()
+    with closing(dbapi2.connect(str(tmp_path / "foreign" / "log.db"))) as foreign:
+        foreign.execute("CREATE TABLE theirs (a)")
+        foreign.commit()
     before = (tmp_path / "foreign" / "log.db").read_bytes()
     for name in ("files", "plain", "junk", "foreign"):
         message = "it is a file; a store is a folder" if name == "plain" else None
@@ -170,11 +170,10 @@ def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
 def test_a_log_of_a_newer_format_is_refused(store, folder):
     """An old program must not write into what it does not understand."""
     store.close()
-    outside = dbapi2.connect(str(folder / "log.db"))
-    outside.execute("DROP TRIGGER log_refuse_update")
-    outside.execute("UPDATE log SET format = 99")
-    outside.commit()
-    outside.close()
+    with closing(dbapi2.connect(str(folder / "log.db"))) as outside:
+        outside.execute("DROP TRIGGER log_refuse_update")
+        outside.execute("UPDATE log SET format = 99")
+        outside.commit()
     with pytest.raises(mnemolog.errors.FormatTooNew) as caught:
         MemoryStore.open(folder, model=None)
     assert caught.value.found == 99

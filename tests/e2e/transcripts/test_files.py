@@ -23,14 +23,20 @@ from tests.support import in_thread, summary
 A, B = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "ab")
 
 
+@pytest.fixture
+def talk(projects):
+    """A transcript with one question."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    return talk
+
+
 def texts_in(store, session):
     return [turn.text for turn in store.session(session).turns()]
 
 
-def test_a_half_written_line_waits_for_its_end(projects, read, said):
+def test_a_half_written_line_waits_for_its_end(talk, read, said):
     """It is not refused, however often it is read."""
-    talk = Claude(projects, A)
-    talk.say("Hello.")
     talk.answer("A long answer.")
     whole = talk.path.read_text()
     for cut in (len(whole) - 200, len(whole) - 100, len(whole) - 3):
@@ -44,10 +50,8 @@ def test_a_half_written_line_waits_for_its_end(projects, read, said):
     assert said(A) == ["Hello.", "A long answer.", "Thanks."]
 
 
-def test_a_complete_last_line_needs_no_line_end(projects, read, said):
+def test_a_complete_last_line_needs_no_line_end(talk, read, said):
     """JSON is complete with its last bracket."""
-    talk = Claude(projects, A)
-    talk.say("Hello.")
     talk.path.write_text(talk.path.read_text().rstrip("\n"))
     assert read().recorded == 1
     talk.path.write_text(talk.path.read_text() + "\n")
@@ -56,11 +60,9 @@ def test_a_complete_last_line_needs_no_line_end(projects, read, said):
     assert said(A) == ["Hello.", "Hi."]
 
 
-def test_a_bad_line_is_named_and_skipped(projects, read, said):
+def test_a_bad_line_is_named_and_skipped(talk, projects, read, said):
     """Not JSON, not an object, an invalid time, too long a text; nor does an id that is too long stop anything."""
     Claude(projects, "x" * 300, file="long").say("Never said.")
-    talk = Claude(projects, A)
-    talk.say("Hello.")
     talk.put("{oops", "[]", "")
     talk.say("Never said.", timestamp="yesterday-ish")
     talk.say("x" * ((1 << 20) + 1))
@@ -88,10 +90,8 @@ def test_several_objects_on_a_line_are_all_read(projects, read, said, cut):
     assert report.refused == cut
 
 
-def test_doctor_and_verify_find_nothing_wrong_after_reading(projects, memory, read):
+def test_doctor_and_verify_find_nothing_wrong_after_reading(talk, memory, read):
     """The tables of offsets are known to the store."""
-    talk = Claude(projects, A)
-    talk.say("Hello.")
     talk.compact()
     talk.say("And now?")
     read()
@@ -190,10 +190,8 @@ def test_one_process_reads_at_a_time(folder, projects, memory):
 
 
 @pytest.mark.local
-def test_offsets_of_a_log_that_lost_its_end_are_dropped(folder, projects, tmp_path):
+def test_offsets_of_a_log_that_lost_its_end_are_dropped(talk, folder, tmp_path):
     """After a restore from a backup, what was read since is recorded again."""
-    talk = Claude(projects, A)
-    talk.say("Hello.")
     with (
         MemoryStore.open(folder, model=None, background=False, encrypt=False) as store,
         Transcripts(store) as transcripts,
