@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import multiprocessing
 from importlib.util import find_spec
 
@@ -23,15 +21,6 @@ OTHER_SIDES = {
 """The folder of tests, and a module of what they are tested against."""
 
 collect_ignore = [folder for folder, module in OTHER_SIDES.items() if find_spec(module) is None]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem):
-    """Run a test that is a coroutine in an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
-    return True
 
 
 @pytest.fixture

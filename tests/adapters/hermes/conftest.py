@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.adapters.hermes.managed import Hermes, StuckEncoder
+from tests.adapters.hermes.managed import Hermes
+from tests.support import StuckEncoder
 
 
 @pytest.fixture

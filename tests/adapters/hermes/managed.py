@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from agent.memory_manager import MemoryManager
@@ -10,7 +9,7 @@ from agent.memory_manager import MemoryManager
 from mnemolog import MemoryStore
 from mnemolog.adapters.hermes import MnemologProvider, config
 from mnemolog.adapters.hermes.config import Config, file
-from tests.support import WAIT_S, HashEncoder
+from tests.support import WAIT_S
 
 
 def read(home) -> Config:
@@ -21,19 +20,6 @@ def read(home) -> Config:
 def save(values, home) -> None:
     """Configure."""
     config.change(file(home), values)
-
-
-class StuckEncoder(HashEncoder):
-    """Blocks until `free` is set. `entered` is set when a caller waits for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.free, self.entered = threading.Event(), threading.Event()
-
-    def encode(self, texts):
-        self.entered.set()
-        assert self.free.wait(WAIT_S)
-        return super().encode(texts)
 
 
 class Hermes:

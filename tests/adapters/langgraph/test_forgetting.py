@@ -15,30 +15,29 @@ SECRET = "the secret of Alice"
 
 
 @pytest.mark.parametrize("kind", [ThreadCheckpointed, ThreadWritten])
-def test_forgetting_one_position_removes_what_was_built_on_it_and_the_graph_continues(folder, kind):
+def test_forgetting_one_position_removes_what_was_built_on_it_and_the_graph_continues(store, saver, kind):
     """From the checkpoint before, through LangGraph's own calls: nothing there is found to be damaged.
 
     In which order LangGraph's threads put checkpoints and writes is not ours to say: the position is looked for.
     """
-    with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
-        graph = talk(saver)
-        for number in range(4):
-            graph.invoke(said(number), at("t"))
-        before = [state.values for state in graph.get_state_history(at("t"))]
-        of_kind = [position for position in saver.positions("t") if store.audit.event(position).topic == kind.topic]
-        named = of_kind[len(of_kind) // 2]
-        would = store.forget(positions=[named], dry_run=True)
-        report = store.forget(positions=[named])
-        assert (report.counts, report.dependents) == (would.counts, would.dependents)
-        left = [state.values for state in graph.get_state_history(at("t"))]
-        assert len(left) > 0
-        if kind is ThreadCheckpointed:  # On what was written behind one, nothing need be built.
-            assert report.dependents > 0
-            assert len(left) < len(before)
-        assert left == before[-len(left) :]
-        graph.invoke(said(9), at("t"))
-        assert [state.values for state in graph.get_state_history(at("t"))][-len(left) :] == left
-        assert store.verify(contents=True).findings == ()
+    graph = talk(saver)
+    for number in range(4):
+        graph.invoke(said(number), at("t"))
+    before = [state.values for state in graph.get_state_history(at("t"))]
+    of_kind = [position for position in saver.positions("t") if store.audit.event(position).topic == kind.topic]
+    named = of_kind[len(of_kind) // 2]
+    would = store.forget(positions=[named], dry_run=True)
+    report = store.forget(positions=[named])
+    assert (report.counts, report.dependents) == (would.counts, would.dependents)
+    left = [state.values for state in graph.get_state_history(at("t"))]
+    assert len(left) > 0
+    if kind is ThreadCheckpointed:  # On what was written behind one, nothing need be built.
+        assert report.dependents > 0
+        assert len(left) < len(before)
+    assert left == before[-len(left) :]
+    graph.invoke(said(9), at("t"))
+    assert [state.values for state in graph.get_state_history(at("t"))][-len(left) :] == left
+    assert store.verify(contents=True).findings == ()
 
 
 @pytest.mark.parametrize("hidden", [False, True])

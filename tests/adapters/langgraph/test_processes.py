@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 
-from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
 from tests.adapters.langgraph.checkpoints import at, checkpoint
 from tests.adapters.langgraph.children import first_call, put_in
@@ -26,23 +25,22 @@ def acknowledged(lines, put, wrote):
         (put if what == "put" else wrote).add(int(number))
 
 
-def test_processes_on_one_thread_each_see_their_own_line_whole(folder):
+def test_processes_on_one_thread_each_see_their_own_line_whole(folder, store, saver):
     """A value of one process is never a delta against one of another, and nothing is lost."""
-    with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
-        saver.put(at("t"), checkpoint(0, {"name": ["root"], "shared": "x" * 200}), {}, {"name": 0, "shared": 0})
-        children = [child("put_some", folder, name, CHECKPOINTS) for name in "abc"[:PROCESSES]]
-        for started in children:
-            started.communicate()
-        assert [started.returncode for started in children] == [0] * PROCESSES
-        found = {item.config["configurable"]["checkpoint_id"]: item for item in saver.list(at("t"))}
-        assert len(found) == PROCESSES * CHECKPOINTS + 1
-        for name in "abc"[:PROCESSES]:
-            for number in range(CHECKPOINTS):
-                item = found[f"{number + 1:08d}{name}"]
-                held = {"name": [name, *range(number)], "shared": "x" * 200}
-                assert item.checkpoint["channel_values"] == held
-                assert item.pending_writes == [(f"task-{name}", "name", number)]
-        assert store.verify().findings == ()
+    saver.put(at("t"), checkpoint(0, {"name": ["root"], "shared": "x" * 200}), {}, {"name": 0, "shared": 0})
+    children = [child("put_some", folder, name, CHECKPOINTS) for name in "abc"[:PROCESSES]]
+    for started in children:
+        started.communicate()
+    assert [started.returncode for started in children] == [0] * PROCESSES
+    found = {item.config["configurable"]["checkpoint_id"]: item for item in saver.list(at("t"))}
+    assert len(found) == PROCESSES * CHECKPOINTS + 1
+    for name in "abc"[:PROCESSES]:
+        for number in range(CHECKPOINTS):
+            item = found[f"{number + 1:08d}{name}"]
+            held = {"name": [name, *range(number)], "shared": "x" * 200}
+            assert item.checkpoint["channel_values"] == held
+            assert item.pending_writes == [(f"task-{name}", "name", number)]
+    assert store.verify().findings == ()
 
 
 def test_a_killed_process_loses_nothing_that_was_acknowledged(folder, rng):

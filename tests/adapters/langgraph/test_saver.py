@@ -20,6 +20,7 @@ from mnemolog.domain.threads import ThreadCheckpointed
 from mnemolog.projections.sql.thread_index import FILE
 from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
 from tests.adapters.langgraph.graphs import asking, gather, normal, said, talk
+from tests.support import nothing_written
 
 FEW = range(7)
 
@@ -90,23 +91,17 @@ def test_graphs_end_and_are_remembered_as_with_the_saver_in_memory(folder, run):
         assert threads(saver) == before
 
 
-def test_asyncio_graphs_run_on_it(folder):
+async def test_asyncio_graphs_run_on_it(folder):
     """Several at once, on threads of their own and on one store."""
-
-    async def go():
-        async with MnemologSaver.open(folder) as saver:
-            graph = talk(saver)
-            for number in FEW:
-                await asyncio.gather(*(graph.ainvoke(said(number), at(f"t{thread}")) for thread in range(4)))
-            states = [await graph.aget_state(at(f"t{thread}")) for thread in range(4)]
-            listed = [found async for found in saver.alist(at("t0"), limit=3)]
-            history = await saver.aget_delta_channel_history(config=at("t0"), channels=["messages"])
-            return [state.values for state in states], listed, history
-
-    states, listed, history = asyncio.run(go())
-    assert all(state == states[0] for state in states)
-    assert [found.metadata["step"] for found in listed] == [26, 25, 24]
-    assert len(history["messages"]["seed"]) == len(states[0]["messages"])
+    async with MnemologSaver.open(folder) as saver:
+        graph = talk(saver)
+        for number in FEW:
+            await asyncio.gather(*(graph.ainvoke(said(number), at(f"t{thread}")) for thread in range(4)))
+        states = [(await graph.aget_state(at(f"t{thread}"))).values for thread in range(4)]
+        assert all(state == states[0] for state in states)
+        assert [found.metadata["step"] async for found in saver.alist(at("t0"), limit=3)] == [26, 25, 24]
+        history = await saver.aget_delta_channel_history(config=at("t0"), channels=["messages"])
+        assert len(history["messages"]["seed"]) == len(states[0]["messages"])
 
 
 def test_a_thread_does_not_grow_with_the_square_of_its_checkpoints(saver, store):
@@ -213,15 +208,14 @@ def test_what_changes_nothing_appends_nothing(saver, store):
     (config,) = chain(saver, "t", [{"a": 1}])
     saver.put_writes(config, [("a", 2), (ERROR, "no")], "task")
     assert saver.get_tuple(config).pending_writes == [("task", ERROR, "no"), ("task", "a", 2)]
-    head = store.head()
-    saver.delete_thread("none")
-    saver.delete_for_runs(["none"])
-    saver.delete_for_runs([])
-    saver.prune(["t", "none"])
-    saver.copy_thread("none", "t")
-    saver.copy_thread("t", "t")
-    saver.put_writes(config, [("a", 99)], "task")
-    assert store.head() == head
+    with nothing_written(store):
+        saver.delete_thread("none")
+        saver.delete_for_runs(["none"])
+        saver.delete_for_runs([])
+        saver.prune(["t", "none"])
+        saver.copy_thread("none", "t")
+        saver.copy_thread("t", "t")
+        saver.put_writes(config, [("a", 99)], "task")
 
 
 def test_errors_and_interrupts_of_a_task_are_replaced_and_its_writes_are_not(saver):
@@ -258,15 +252,14 @@ def test_beyond_the_limits_nothing_is_written(saver, monkeypatch, store):
     """Of a channel, a checkpoint and writes; the message says that."""
     monkeypatch.setattr(threads, "BLOB_BYTES_MAX", 1_000)
     (config,) = chain(saver, "t", [{"a": "x" * 900}])
-    head = store.head()
-    with pytest.raises(errors.LimitExceeded):
-        saver.put(config, checkpoint(2, {"a": "x" * 1_100}), {}, {"a": 2})
-    with pytest.raises(errors.LimitExceeded):
-        saver.put_writes(config, [("a", "x" * 1_100)], "task")
-    monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.CHECKPOINT_BYTES_MAX", 1_500)
-    with pytest.raises(errors.LimitExceeded):
-        saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
-    assert store.head() == head
+    with nothing_written(store):
+        with pytest.raises(errors.LimitExceeded):
+            saver.put(config, checkpoint(2, {"a": "x" * 1_100}), {}, {"a": 2})
+        with pytest.raises(errors.LimitExceeded):
+            saver.put_writes(config, [("a", "x" * 1_100)], "task")
+        monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.CHECKPOINT_BYTES_MAX", 1_500)
+        with pytest.raises(errors.LimitExceeded):
+            saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
     assert limits.BLOB_BYTES_MAX == 64 << 20
 
 
@@ -308,12 +301,12 @@ def test_it_shares_a_store_with_sessions(folder):
 
 def test_an_invalid_query_is_refused_with_nothing_written(saver, store):
     """One sentence each, as everywhere."""
-    with pytest.raises(errors.InvalidInput, match="thread_id"):
-        saver.get_tuple({"configurable": {}})
-    with pytest.raises(errors.InvalidInput, match="checkpoint_id"):
-        saver.put_writes(at("t"), [("a", 1)], "task")
-    with pytest.raises(errors.InvalidInput, match="keep_latest"):
-        saver.prune(["t"], strategy="keep_some")
-    with pytest.raises(errors.InvalidInput):
-        saver.put(at("a\0b"), checkpoint(1, {}), {}, {})
+    for why, call in {
+        "thread_id": lambda: saver.get_tuple({"configurable": {}}),
+        "checkpoint_id": lambda: saver.put_writes(at("t"), [("a", 1)], "task"),
+        "keep_latest": lambda: saver.prune(["t"], strategy="keep_some"),
+        "NUL": lambda: saver.put(at("a\0b"), checkpoint(1, {}), {}, {}),
+    }.items():
+        with pytest.raises(errors.InvalidInput, match=why):
+            call()
     assert store.head().position == 0

@@ -68,16 +68,12 @@ async def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again
         assert [item.session for item in store.sessions()] == ["trip"]
 
 
-def test_a_server_without_a_store_exits_with_an_error_when_its_client_leaves(folder):
+async def test_a_server_without_a_store_exits_with_an_error_when_its_client_leaves(folder):
     """It says why at once, and again by its exit code."""
     folder.mkdir()
     (folder / "log.db").write_text("this is no log")
-
-    async def main():
-        async with over_stdio(folder) as client:
-            return await refusal(client, "recall", query="tea")
-
-    assert "NotAStore" in asyncio.run(main())
+    async with over_stdio(folder) as client:
+        assert "NotAStore" in await refusal(client, "recall", query="tea")
     gone = subprocess.run(
         command(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S, check=False
     )

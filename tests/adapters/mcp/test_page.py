@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mnemolog.adapters.support.agent_tools import TOOLS
-from tests.pages import ROOT, run_example
+from tests.pages import ROOT, assert_example_prints
 
 
 def test_the_page_has_every_tool_and_whether_it_writes():
@@ -18,9 +18,11 @@ def test_the_page_has_every_tool_and_whether_it_writes():
 
 def test_the_example_of_a_client_runs(capfd):
     """It starts a server of its own and cleans up behind itself."""
-    run_example("mcp_client.py")
-    printed = capfd.readouterr().out
-    assert "recalled: [('I moved to Lisbon in March.', 2)]" in printed
-    assert "before it was said: Nothing was found." in printed
-    assert "  budget: 900" in printed
-    assert "refused: InvalidArguments: recall has no argument 'limit' (did you mean 'k'?)" in printed
+    assert_example_prints(
+        capfd,
+        "mcp_client.py",
+        "recalled: [('I moved to Lisbon in March.', 2)]",
+        "before it was said: Nothing was found.",
+        "  budget: 900",
+        "refused: InvalidArguments: recall has no argument 'limit' (did you mean 'k'?)",
+    )

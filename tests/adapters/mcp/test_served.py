@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import httpx2
 import pytest
 
@@ -18,9 +16,8 @@ async def tools(url, **headers):
         return {tool.name for tool in (await client.list_tools()).tools}
 
 
-def test_a_client_asks_for_all_tools_in_the_url(folder):
+async def test_a_client_asks_for_all_tools_in_the_url(folder):
     """By default the seven that a model needs; of a read-only server those that read. No key stands twice."""
-
     with server(folder) as (url, _):
         stream = httpx2.get(f"{url}/mcp", headers={"accept": "text/event-stream"}, timeout=WAIT_S)
         assert stream.status_code == 405, "it would hold a connection for as long as its client likes"
@@ -28,11 +25,11 @@ def test_a_client_asks_for_all_tools_in_the_url(folder):
         accepted = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
         refused = httpx2.post(f"{url}/mcp", content=twice, headers=accepted, timeout=WAIT_S)
         assert (refused.status_code, refused.json()["field"]) == (400, "query")
-        core, full = asyncio.run(tools(f"{url}/mcp")), asyncio.run(tools(f"{url}/mcp?tools=full"))
+        core, full = await tools(f"{url}/mcp"), await tools(f"{url}/mcp?tools=full")
         assert core == {"remember", "recall", "context", "facts", "timeline", "working_memory", "switch"}
         assert core < full
     with server(folder, "--read-only") as (url, _):
-        assert asyncio.run(tools(f"{url}/mcp")) == {"recall", "context", "facts", "timeline", "working_memory"}
+        assert await tools(f"{url}/mcp") == {"recall", "context", "facts", "timeline", "working_memory"}
 
 
 @pytest.fixture
@@ -54,11 +51,10 @@ def bearer(secret):
     return {"authorization": f"Bearer {secret}"}
 
 
-def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
+async def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
     """Nothing outside of its scope is found, listed or named; what it records has its actor."""
-
-    async def main(url):
-        async with over_http(url, **bearer(tokens["alice"])) as client:
+    with server(folder, "--require-token") as (url, _):
+        async with over_http(f"{url}/mcp", **bearer(tokens["alice"])) as client:
             said = await answer(client, "remember", text="I moved to Lisbon.")
             assert said["session"].startswith("acme/alice/") or "session" not in said
             await answer(client, "remember", session="acme/alice/trip", text="By ferry.")
@@ -69,16 +65,13 @@ def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
             assert forbidden == unknown.replace("none", "secret")
             named = await answer(client, "remember", session="theirs", text="A name within the scope.")
             assert named["session"] == "acme/alice/theirs"
-
-    with server(folder, "--require-token") as (url, _):
-        asyncio.run(main(f"{url}/mcp"))
     with MemoryStore.open(folder, model=None) as store:
         told = [moment for moment in store.audit.timeline() if moment.actor == "alice"]
         assert {"acme/alice/trip"} <= {moment.session for moment in told}
         assert "By ferry." in str(told)
 
 
-def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
+async def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
     """Reading alone: no tool that writes. Recording alone, no token or a wrong one: nothing."""
 
     def status(url, **headers):
@@ -86,8 +79,8 @@ def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
 
     with server(folder, "--require-token") as (url, _):
         url = f"{url}/mcp"
-        assert "remember" in asyncio.run(tools(url, **bearer(tokens["alice"])))
-        assert asyncio.run(tools(url, **bearer(tokens["reader"]))) == {
+        assert "remember" in await tools(url, **bearer(tokens["alice"]))
+        assert await tools(url, **bearer(tokens["reader"])) == {
             "recall",
             "context",
             "facts",
@@ -99,20 +92,12 @@ def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
         assert status(url, **bearer("wrong")).status_code == 401
 
 
-def test_a_token_for_several_scopes_searches_them_all_and_names_one_to_write(folder, tokens):
+async def test_a_token_for_several_scopes_searches_them_all_and_names_one_to_write(folder, tokens):
     """In the URL; a refused write names the choices."""
-
-    async def remembered(url):
-        async with over_http(url, **bearer(tokens["both"])) as client:
-            return await answer(client, "recall", query="vault code")
-
-    async def unnamed(url):
-        async with over_http(url, **bearer(tokens["both"])) as client:
-            return str(await refusal(client, "remember", text="By ferry."))
-
     with server(folder, "--require-token") as (url, _):
-        refused = asyncio.run(unnamed(f"{url}/mcp"))
-        assert "choose among 'acme/alice', 'acme/bob'" in refused
-        assert "4711" in str(asyncio.run(remembered(f"{url}/mcp")))
-        assert "4711" in str(asyncio.run(remembered(f"{url}/mcp?scope=acme/bob")))
-        assert "4711" not in str(asyncio.run(remembered(f"{url}/mcp?scope=acme/alice")))
+        for within, is_found in (("", True), ("?scope=acme/bob", True), ("?scope=acme/alice", False)):
+            async with over_http(f"{url}/mcp{within}", **bearer(tokens["both"])) as client:
+                assert ("4711" in str(await answer(client, "recall", query="vault code"))) is is_found
+                if not within:
+                    refused = await refusal(client, "remember", text="By ferry.")
+                    assert "choose among 'acme/alice', 'acme/bob'" in str(refused)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,7 +14,7 @@ from mnemolog.adapters.mcp import Memory, make_server
 from mnemolog.adapters.support.agent_tools import CORE, TOOLS
 from mnemolog.projections.context.token_counting import estimated_tokens
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
-from tests.support import EPOCH_2024, WAIT_S, FakeClock, HashEncoder
+from tests.support import EPOCH_2024, WAIT_S, FakeClock, SlowToLoad
 
 READING = {"recall", "context", "facts", "timeline", "session_list", "session_current", "checkpoint_list", "status"}
 WRITING = {"remember", "switch", "working_memory", "session_branch", "session_end", "memory_set", "task_update"}
@@ -275,19 +274,6 @@ async def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder
             expected = [event.position async for event in store.events() if not session or "/a" in event.stream]
             assert told == expected
         assert positions(await answer(client, "timeline", limit=4)) == whole[-4:]
-
-
-class SlowToLoad(HashEncoder):
-    """A model that is not ready before it is released: not even its dimension is known."""
-
-    def __init__(self):
-        super().__init__()
-        self.may, self._dimension, self.dimension = threading.Event(), self.dimension, None
-
-    def encode(self, texts):
-        assert self.may.wait(WAIT_S)
-        self.dimension = self._dimension
-        return super().encode(texts)
 
 
 class Broken(SlowToLoad):

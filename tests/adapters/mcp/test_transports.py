@@ -67,10 +67,9 @@ MOVED = "I moved to Lisbon. 🎒\u2028é"
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", [stdio, http, served])
-def test_a_conversation_over_a_transport(folder, transport, mode):
+async def test_a_conversation_over_a_transport(folder, transport, mode):
     """Answers and errors come as they do without one."""
-
-    async def main(connect):
+    with transport(folder) as connect:
         async with connect(mode) as client:
             said = await answer(client, "remember", session="trip", text=MOVED)
             found = await answer(client, "recall", query="Lisbon")
@@ -79,12 +78,9 @@ def test_a_conversation_over_a_transport(folder, transport, mode):
         assert found["hits"][0]["text"] == MOVED
         assert [found["hits"][0]["position"]] == said["positions"]
 
-    with transport(folder) as connect:
-        asyncio.run(main(connect))
-
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_several_clients_at_once_lose_nothing_to_one_another(folder, transport):
+async def test_several_clients_at_once_lose_nothing_to_one_another(folder, transport):
     """Each with a process of its own, or all with one."""
     clients, turns = 3, 25
 
@@ -96,11 +92,9 @@ def test_several_clients_at_once_lose_nothing_to_one_another(folder, transport):
             *recorded, _ = await asyncio.gather(*calls, answer(client, "recall", query="anything"))
             return {item["positions"][0]: text for item, text in zip(recorded, texts, strict=True)}
 
-    async def main(connect):
-        return await asyncio.gather(*(one(connect, number) for number in range(clients)))
-
     with TRANSPORTS[transport](folder) as connect:
-        told = {key: text for found in asyncio.run(main(connect)) for key, text in found.items()}
+        answers = await asyncio.gather(*(one(connect, number) for number in range(clients)))
+        told = {key: text for found in answers for key, text in found.items()}
     with MemoryStore.open(folder, model=None, create=False) as store:
         kept = {turn.position: turn.text for number in range(clients) for turn in store.turns(f"s{number}")}
         assert kept == told
@@ -125,7 +119,7 @@ def recording_client(where, session, *, acknowledged):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_killed_client_loses_no_acknowledged_turn_and_hinders_no_other(folder, transport):
+async def test_a_killed_client_loses_no_acknowledged_turn_and_hinders_no_other(folder, transport):
     """One dies in the middle while another continues; then a third continues the session of the dead one."""
 
     async def others(connect, where):
@@ -140,10 +134,10 @@ def test_a_killed_client_loses_no_acknowledged_turn_and_hinders_no_other(folder,
         return told, errors, {hit["text"] for hit in seen["hits"]}
 
     if transport == "stdio":
-        told, errors, seen = asyncio.run(others(lambda: over_stdio(folder), folder))
+        told, errors, seen = await others(lambda: over_stdio(folder), folder)
     else:
         with http_server(folder) as (url, process):
-            told, errors, seen = asyncio.run(others(lambda: over_http(url), url))
+            told, errors, seen = await others(lambda: over_http(url), url)
             assert process.poll() is None
     assert len(told) >= 20
     assert told <= seen
@@ -155,21 +149,17 @@ def test_a_killed_client_loses_no_acknowledged_turn_and_hinders_no_other(folder,
         assert store.verify().sound
 
 
-def test_a_killed_server_keeps_every_acknowledged_turn_and_restarts(folder):
+async def test_a_killed_server_keeps_every_acknowledged_turn_and_restarts(folder):
     """A turn whose answer is missing is there once or not at all."""
     with http_server(folder) as (url, process):
         client = start_recording(url, "trip")
         told = [client.stdout.readline() for _ in range(30)]
         process.kill()
         told = {f"number {int(line)}" for line in [*told, *client.communicate(timeout=WAIT_S)[0].splitlines()]}
-
-    async def ask():
-        async with over_stdio(folder) as client:
-            said = await answer(client, "remember", session="trip", text="gone on after all")
-            found = await answer(client, "recall", query="gone on after it all", k=1)
-        return said["positions"] == [hit["position"] for hit in found["hits"]]
-
-    assert asyncio.run(ask())
+    async with over_stdio(folder) as client:
+        said = await answer(client, "remember", session="trip", text="gone on after all")
+        found = await answer(client, "recall", query="gone on after it all", k=1)
+    assert said["positions"] == [hit["position"] for hit in found["hits"]]
     with MemoryStore.open(folder, model=None, create=False) as store:
         *kept, _ = [turn.text for turn in store.turns("trip")]
         assert len(told) >= 30

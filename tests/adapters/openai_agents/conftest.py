@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import closing
 
 import pytest
 from agents import set_tracing_disabled
@@ -53,9 +53,8 @@ class Ours:
 @pytest.fixture(params=[Theirs, Ours], ids=["SQLiteSession", "MnemologSession"])
 def place(request, folder):
     """Where sessions are kept: theirs, or ours. What one does the other has to do."""
-    place = request.param(folder)
-    yield place
-    place.close()
+    with closing(request.param(folder)) as place:
+        yield place
 
 
 @pytest.fixture
@@ -65,13 +64,5 @@ def session(place):
 
 @pytest.fixture
 def ours(folder):
-    place = Ours(folder)
-    yield place
-    place.close()
-
-
-@pytest.fixture
-def run():
-    """Run coroutines in one event loop, one after the other."""
-    with asyncio.Runner() as runner:
-        yield runner.run
+    with closing(Ours(folder)) as place:
+        yield place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import subprocess
 import sys
@@ -42,10 +41,6 @@ def begin(started):
     started.stdin.flush()
 
 
-def items_of(store):
-    return asyncio.run(MnemologSession("s", store).get_items())
-
-
 def of_run(items, who):
     """The kinds of the items of one run, as they lie."""
     names = {who, f"sunny {who}"}
@@ -57,14 +52,14 @@ def text_of(item):
     return content if isinstance(content, str) else content[0]["text"]
 
 
-def test_processes_on_one_session_lose_nothing_to_one_another(folder, child):
+async def test_processes_on_one_session_lose_nothing_to_one_another(folder, child):
     """Every added item exists once, those of a run in their order; every item is popped once."""
     with MemoryStore.open(folder, model=None) as store:
         children = [child(name, RUNS) for name in "ab"]
         for started in children:
             begin(started)
         told = [[started.stdout.readline().strip() for _ in range(RUNS)] for started in children]
-        items = items_of(store)
+        items = await MnemologSession("s", store).get_items()
         assert len(items) == 2 * RUNS * len(ORDER)
         for who in itertools.chain(*told):
             assert of_run(items, who) == ORDER
@@ -73,11 +68,11 @@ def test_processes_on_one_session_lose_nothing_to_one_another(folder, child):
         popped = [line.strip() for started in children for line in started.stdout]
         assert [started.wait() for started in children] == [0, 0]
         assert sorted(popped) == sorted(map(str, items))
-        assert items_of(store) == []
+        assert await MnemologSession("s", store).get_items() == []
         assert not store.verify().findings
 
 
-def test_a_killed_process_loses_nothing_that_was_done(folder, child, rng):
+async def test_a_killed_process_loses_nothing_that_was_done(folder, child, rng):
     """The next one continues from there; of the killed run the first steps remain."""
     started = child("a", 1_000)
     begin(started)
@@ -85,14 +80,14 @@ def test_a_killed_process_loses_nothing_that_was_done(folder, child, rng):
     started.kill()
     done = [line.strip() for line in [*told, *started.stdout]]
     with MemoryStore.open(folder, model=None) as store:
-        items = items_of(store)
+        items = await MnemologSession("s", store).get_items()
         for who in done:
             assert of_run(items, who) == ORDER
         assert of_run(items, f"a{len(done)}") in ([], ORDER[:1], ORDER[:3], ORDER)
         assert of_run(items, f"a{len(done) + 1}") == []
         assert not store.verify().findings
         made = agent(answers("yes"))
-        asyncio.run(Runner.run(made, "Still there?", session=MnemologSession("s", store)))
+        await Runner.run(made, "Still there?", session=MnemologSession("s", store))
         assert asked(made)[0] == [*items, {"role": "user", "content": "Still there?"}]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from agents import (
@@ -39,13 +39,13 @@ def kinds(items):
     return [item.get("type") or item["role"] for item in items]
 
 
-def test_a_conversation_with_tool_calls_resumes_where_it_was(place, runs, run):
+async def test_a_conversation_with_tool_calls_resumes_where_it_was(place, runs):
     """In another object, after everything was closed: the model gets the whole conversation, in its order."""
-    run(runs(agent(calls("weather", "c1", city="Faro"), answers("Sunny.")), "Weather?", session=place.session()))
+    await runs(agent(calls("weather", "c1", city="Faro"), answers("Sunny.")), "Weather?", session=place.session())
     place.reopen()
     second = agent(calls("weather", "c2", city="Porto"), answers("There too."))
-    run(runs(second, "And in Porto?", session=place.session()))
-    items = run(place.session().get_items())
+    await runs(second, "And in Porto?", session=place.session())
+    items = await place.session().get_items()
     assert kinds(items) == ["user", "function_call", "function_call_output", "message"] * 2
     assert [item["output"] for item in items if "output" in item] == ["Sun in Faro.", "Sun in Porto."]
     assert asked(second) == [items[:5], items[:-1]]
@@ -56,77 +56,71 @@ def never(_context, _agent, _input):
     return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
 
 
-def test_both_keep_the_same(folder, runs, run):
+async def test_both_keep_the_same(folder, runs):
     """Item by item, of one script of runs, tools, limits, callbacks, failures and guardrails."""
     found = []
     folder.mkdir()
     for kind in (Theirs, Ours):
-        place = kind(folder / kind.__name__)
-        session, there = place.session(session_settings=SessionSettings(limit=30)), []
-        script = [
-            (agent(answers("one")), {}),
-            (agent(calls("weather", "c1", city="Faro"), calls("weather", "c2", city="Porto"), answers("two")), {}),
-            (agent(answers("three")), {"run_config": RunConfig(session_settings=SessionSettings(limit=3))}),
-            (agent(answers("four")), {"run_config": RunConfig(session_input_callback=lambda old, new: old[-2:] + new)}),
-            (agent(answers("five"), handoffs=[agent(answers("six"))]), {}),
-            (agent(ConnectionError("lost")), {}),
-            (agent(answers("no"), input_guardrails=[never]), {}),
-            (agent(answers("seven")), {}),
-        ]
-        for number, (made, how) in enumerate(script):
-            with suppress(ConnectionError, InputGuardrailTripwireTriggered):
-                run(runs(made, f"question {number}", session=session, **how))
-            there.append((asked(made), run(session.get_items())))
-        found.append(there)
-        place.close()
+        with closing(kind(folder / kind.__name__)) as place:
+            session, there = place.session(session_settings=SessionSettings(limit=30)), []
+            script = [
+                (agent(answers("one")), {}),
+                (agent(calls("weather", "c1", city="Faro"), calls("weather", "c2", city="Porto"), answers("two")), {}),
+                (agent(answers("three")), {"run_config": RunConfig(session_settings=SessionSettings(limit=3))}),
+                (
+                    agent(answers("four")),
+                    {"run_config": RunConfig(session_input_callback=lambda old, new: old[-2:] + new)},
+                ),
+                (agent(answers("five"), handoffs=[agent(answers("six"))]), {}),
+                (agent(ConnectionError("lost")), {}),
+                (agent(answers("no"), input_guardrails=[never]), {}),
+                (agent(answers("seven")), {}),
+            ]
+            for number, (made, how) in enumerate(script):
+                with suppress(ConnectionError, InputGuardrailTripwireTriggered):
+                    await runs(made, f"question {number}", session=session, **how)
+                there.append((asked(made), await session.get_items()))
+            found.append(there)
     assert found[0] == found[1]
     assert [len(items) for _, items in found[1]][:6] == [2, 8, 10, 12, 14, 15], "a question without an answer is kept"
 
 
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "rejected"])
-def test_a_run_that_waits_for_approval_resumes_after_a_restart(approved, place, runs, run):
+async def test_a_run_that_waits_for_approval_resumes_after_a_restart(approved, place, runs):
     """The state is taken along as JSON; the session has each item once."""
     first = agent(calls("book", "c1", city="Faro"))
-    result = run(runs(first, "Book Faro.", session=place.session()))
+    result = await runs(first, "Book Faro.", session=place.session())
     assert len(result.interruptions) == 1
     state = json.dumps(result.to_state().to_json())
     place.reopen()
     second = agent(answers("Done."))
-
-    async def resume():
-        loaded = await RunState.from_json(second, json.loads(state))
-        (waiting,) = loaded.get_interruptions()
-        (loaded.approve if approved else loaded.reject)(waiting)
-        return await runs(second, loaded, session=place.session())
-
-    assert run(resume()).final_output == "Done."
-    items = run(place.session().get_items())
+    loaded = await RunState.from_json(second, json.loads(state))
+    (waiting,) = loaded.get_interruptions()
+    (loaded.approve if approved else loaded.reject)(waiting)
+    assert (await runs(second, loaded, session=place.session())).final_output == "Done."
+    items = await place.session().get_items()
     assert kinds(items) == ["user", "function_call", "function_call_output", "message"]
     assert (items[2]["output"] == "Booked Faro.") is approved
 
 
-def test_a_run_that_is_cancelled_leaves_whole_steps(place, run):
+async def test_a_run_that_is_cancelled_leaves_whole_steps(place):
     """Added items stay, in order, and the session continues."""
-
-    async def cancelled():
-        session = place.session()
-        made = agent(calls("weather", "c1", city="Faro"), answers("Sunny."))
-        task = asyncio.ensure_future(Runner.run(made, "Weather?", session=session))
-        while not await session.get_items():
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        there = await session.get_items()
-        whole = ["user", "function_call", "function_call_output", "message"]
-        assert kinds(there) in (whole[:1], whole[:3], whole)
-        await Runner.run(agent(answers("yes")), "Again?", session=session)
-        assert (await session.get_items())[: len(there)] == there
-
-    run(cancelled())
+    session = place.session()
+    made = agent(calls("weather", "c1", city="Faro"), answers("Sunny."))
+    task = asyncio.ensure_future(Runner.run(made, "Weather?", session=session))
+    while not await session.get_items():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    there = await session.get_items()
+    whole = ["user", "function_call", "function_call_output", "message"]
+    assert kinds(there) in (whole[:1], whole[:3], whole)
+    await Runner.run(agent(answers("yes")), "Again?", session=session)
+    assert (await session.get_items())[: len(there)] == there
 
 
-def test_the_runner_compacts_automatically(place, runs, run):
+async def test_the_runner_compacts_automatically(place, runs):
     """When enough was said; the next run begins with what was made of it."""
     client = Compactor([ITEMS["compaction"]])
     session = OpenAIResponsesCompactionSession(
@@ -137,10 +131,10 @@ def test_the_runner_compacts_automatically(place, runs, run):
         model=ScriptedModel([answers("one"), answers("two"), answers("three")]),
         model_settings=ModelSettings(store=False),
     )
-    run(runs(made, "first", session=session))
+    await runs(made, "first", session=session)
     assert client.asked == []
-    run(runs(made, "second", session=session))
+    await runs(made, "second", session=session)
     assert len(client.asked) == 1
-    assert kinds(run(place.session().get_items())) == ["compaction"]
-    run(runs(made, "third", session=session))
+    assert kinds(await place.session().get_items()) == ["compaction"]
+    await runs(made, "third", session=session)
     assert kinds(asked(made)[2]) == ["compaction", "user"]

@@ -97,12 +97,13 @@ def test_the_folders_of_agents_are_found(tmp_path):
 
 def test_a_missing_folder_or_an_unknown_format_is_refused_at_once(memory, projects):
     """Before anything is read."""
-    with pytest.raises(InvalidInput, match="is not a folder"):
-        Watcher(memory, [projects / "missing"])
-    with pytest.raises(InvalidInput, match="empty segment"):
-        Watcher(memory, [projects], scope="/x")
-    with pytest.raises(InvalidInput, match="none of claude-code, codex, jsonl"):
-        Watcher(memory, [projects], format="csv")
+    for why, folder, how in (
+        ("is not a folder", projects / "missing", {}),
+        ("empty segment", projects, {"scope": "/x"}),
+        ("none of claude-code, codex, jsonl", projects, {"format": "csv"}),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            Watcher(memory, [folder], **how)
 
 
 def test_a_missing_extra_is_named(memory, projects, monkeypatch):
