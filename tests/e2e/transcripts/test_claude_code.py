@@ -124,8 +124,7 @@ def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, projects, memory, rea
     """Copies keep their uuids and are not recorded again; what the old session says later is not in the new."""
     read()
     talk.say("Thanks.")
-    fork = talk.fork(projects, B, upto=talk.answered[0], marked=marked)
-    fork.say("Is it broken?")
+    fork = talk.fork(projects, B, upto=talk.answered[0], marked=marked, says="Is it broken?")
     fork.answer("No.")
     report = read()
     assert (report.recorded, report.switches) == (3, {"branch": 1})
@@ -140,8 +139,7 @@ def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, projects, memory, rea
 def test_copies_that_a_fork_writes_again_record_nothing(talk, projects, read, said, copied, compacts, between):
     """Its next turns and edits continue its own line, not the old session's turns."""
     read()
-    fork = talk.fork(projects, B, upto=talk.answered[0])
-    fork.say("Is it broken?")
+    fork = talk.fork(projects, B, upto=talk.answered[0], says="Is it broken?")
     answered = fork.answer("No.")
     fork.say("Never mind.")
     if between:
@@ -164,8 +162,7 @@ def test_a_compaction_that_a_fork_has_copied_is_not_repeated(talk, projects, rea
     talk.say("And now?")
     asked = talk.last
     read()
-    fork = talk.fork(projects, B, upto=asked)
-    fork.say("Is it broken?")
+    fork = talk.fork(projects, B, upto=asked, says="Is it broken?")
     own = fork.last
     read()
     fork.put(*fork.rows[:-1])
@@ -259,8 +256,7 @@ def test_forgotten_turns_are_not_recorded_again(talk, projects, memory, read_ane
     memory.forget(session=A)
     report = read_anew()
     assert (report.recorded, report.already_there) == (0, 4)
-    fork = talk.fork(projects, B, upto=talk.last, marked=marked)
-    fork.say("Is it broken?")
+    talk.fork(projects, B, upto=talk.last, marked=marked, says="Is it broken?")
     assert read().recorded == 1
     assert (said(A), said(B)) == ([], ["Is it broken?"])
 

@@ -158,14 +158,12 @@ def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, rollouts, memory, rea
     """The lines that it begins with belong to the old session, and stay there."""
     read()
     talk.say("Thanks.")
-    fork = talk.fork(rollouts, B, lines=-2)
-    fork.say("Is it broken?")
+    fork = talk.fork(rollouts, B, lines=-2, says="Is it broken?")
     report = read()
     assert (report.recorded, report.switches) == (2, {"branch": 1})
     assert said(B) == [*TALK, "Is it broken?"]
     assert memory.session(B).lineage() == [A, B]
-    grandchild = fork.fork(rollouts, C)
-    grandchild.say("Is it really?")
+    fork.fork(rollouts, C, says="Is it really?")
     assert read().recorded == 1
     assert said(C) == [*TALK, "Is it broken?", "Is it really?"]
 
@@ -176,8 +174,7 @@ def test_a_fork_written_after_a_forget_does_not_bring_it_back(talk, rollouts, me
     read()
     memory.forget(positions=[turn.position for at, turn in enumerate(memory.turns(A)) if at in forgotten])
     left = [text for at, text in enumerate(TALK) if at not in forgotten]
-    fork = talk.fork(rollouts, B)
-    fork.say("Is it broken?")
+    fork = talk.fork(rollouts, B, says="Is it broken?")
     assert read().recorded == 1
     grandchild = fork.fork(rollouts, C)
     grandchild.undo(2)
@@ -193,8 +190,7 @@ def test_a_fork_that_repeats_later_words_of_the_old_session_has_its_own_turns(ta
     talk.answer("Welcome.")
     talk.say("Good night.")
     read()
-    fork = talk.fork(rollouts, B, lines=-8)
-    fork.say("Good night.")
+    talk.fork(rollouts, B, lines=-8, says="Good night.")
     assert read().recorded == 1
     assert said(B) == [*TALK, "Good night."]
 
@@ -203,8 +199,7 @@ def test_a_fork_made_after_a_rollback_sees_what_was_left(talk, rollouts, memory,
     """The rollback is copied with the lines."""
     talk.undo(1)
     read()
-    fork = talk.fork(rollouts, B)
-    fork.say("Is it broken?")
+    talk.fork(rollouts, B, says="Is it broken?")
     assert read().switches == {"branch": 1}
     assert said(B) == [*TALK[:4], "Is it broken?"]
 
@@ -226,8 +221,7 @@ def test_a_fork_may_roll_back_turns_that_it_copied(talk, rollouts, memory, read,
 def test_a_rollback_does_not_hide_what_an_ancestor_said_later(talk, rollouts, read, said, own):
     """The same words have the same key there, but the branch left before they were said."""
     read()
-    fork = talk.fork(rollouts, B)
-    fork.say("Is it broken?")
+    fork = talk.fork(rollouts, B, says="Is it broken?")
     if not own:
         fork.say("Start again.")
     read()
@@ -235,8 +229,7 @@ def test_a_rollback_does_not_hide_what_an_ancestor_said_later(talk, rollouts, re
     read()
     fork.answer("No.")
     read()
-    grandchild = fork.fork(rollouts, C)
-    grandchild.say("Is it really?")
+    grandchild = fork.fork(rollouts, C, says="Is it really?")
     if own:
         grandchild.say("Start again.")
     read()
@@ -247,8 +240,7 @@ def test_a_rollback_does_not_hide_what_an_ancestor_said_later(talk, rollouts, re
 
 def test_a_fork_of_an_unknown_session_is_a_session_with_all_its_turns(talk, rollouts, read, said):
     """The file of the old session is gone."""
-    fork = talk.fork(rollouts, B)
-    fork.say("Is it broken?")
+    talk.fork(rollouts, B, says="Is it broken?")
     talk.path.unlink()
     assert read().switches == {"new": 1}
     assert said(B) == [*TALK, "Is it broken?"]
@@ -259,8 +251,7 @@ def test_a_subagent_is_a_session_below_its_parent(talk, rollouts, memory, read, 
     spawned = {"source": {"subagent": {"thread_spawn": {"parent_thread_id": A, "depth": 1}}}}
     alone = Codex(rollouts, B, **spawned)
     alone.say("Look up the lid sensor.")
-    forked = talk.fork(rollouts, C, **spawned)
-    forked.say("Look up the lid.")
+    talk.fork(rollouts, C, **spawned, says="Look up the lid.")
     assert read().switches == {"new": 1}
     assert summary(memory, B).parent == A
     assert said(B) == ["Look up the lid sensor."]

@@ -134,10 +134,8 @@ class CodexTalks(ClaudeTalks):
 
     def fork(self, session):
         name = f"{len(self.talks):06}-codex"
-        self.talks[name] = self.talks[session].fork(self.folder, name)
-        self.paths[name] = list(self.paths[session])
-        self.talks[name].say(text := f"fork {name}")
-        self.paths[name].append(("", "user", text))
+        self.talks[name] = self.talks[session].fork(self.folder, name, says=f"fork {name}")
+        self.paths[name] = [*self.paths[session], ("", "user", f"fork {name}")]
 
     def write_again(self, session):
         self.answer(session)

@@ -87,8 +87,8 @@ class Claude(Transcript):
         )
         return self.line("user", message={"role": "user", "content": summary}, isCompactSummary=True)
 
-    def fork(self, folder: Path, session: str, *, upto: str, marked: bool = True) -> Claude:
-        """Return another session that begins with copies of the lines up to one of this."""
+    def fork(self, folder: Path, session: str, *, upto: str, marked: bool = True, says: str) -> Claude:
+        """Return another session: it begins with copies of the lines up to one of this, and goes on with a question."""
         other = Claude(folder, session)
         for row in self.rows:
             origin = {"forkedFrom": {"sessionId": self.session, "messageUuid": row["uuid"]}} if marked else {}
@@ -97,6 +97,7 @@ class Claude(Transcript):
             if row["uuid"] == upto:
                 break
         other.last = upto
+        other.say(says)
         return other
 
 
@@ -148,10 +149,14 @@ class Codex(Transcript):
     def undo(self, turns: int) -> None:
         self.line("event_msg", type="thread_rolled_back", num_turns=turns)
 
-    def fork(self, folder: Path, session: str, *, lines: int | None = None, **fields: Any) -> Codex:
-        """Return another session whose file begins with the lines of this, stamped anew."""
+    def fork(
+        self, folder: Path, session: str, *, lines: int | None = None, says: str | None = None, **fields: Any
+    ) -> Codex:
+        """Return another session whose file begins with the lines of this, stamped anew, and maybe with a question."""
         other = Codex(folder, session, forked_from_id=self.session, **fields)
         for row in self.rows[:lines]:
             other.rows.append(row | {"timestamp": now()})
             other.put(other.rows[-1])
+        if says is not None:
+            other.say(says)
         return other
