@@ -131,9 +131,9 @@ def encoder():
 
 @pytest.fixture
 def folder(tmp_path, request):
-    """Where the store of this test is, or will be. With `--log-in postgres`, its log is in a database."""
+    """Where the store of this test is, or will be. With `--log-in postgres`, or that parameter, in a database."""
     folder = tmp_path / "memory"
-    if request.config.option.log_in == "postgres":
+    if "postgres" in (request.config.option.log_in, getattr(request, "param", "")):
         postgres.put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
     return folder
 

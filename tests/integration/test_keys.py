@@ -17,7 +17,7 @@ from mnemolog.infra.keys.keyring import Keyring, LeafRange, Sealer
 from mnemolog.infra.keys.postgres_keys import PostgresKeys, create
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.open import open_log
-from tests.postgres import connect, put_log_in_postgres
+from tests.postgres import connect
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))
@@ -85,14 +85,6 @@ def in_file(tmp_path):
     """The keys of a log in a file."""
     with closing(Keyring(sqlite_keys(tmp_path, None))) as keyring:
         yield keyring
-
-
-@pytest.fixture
-def folder(folder, request):
-    """The folder of a store whose log and keys are in either database, where a test asks for it."""
-    if getattr(request, "param", "sqlite") == "postgres":
-        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
-    return folder
 
 
 in_both = pytest.mark.parametrize("folder", ["sqlite", "postgres"], indirect=True)
