@@ -1,7 +1,5 @@
 """Options and fixtures of every test."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

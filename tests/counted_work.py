@@ -1,7 +1,5 @@
 """Work that is counted instead of timed."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import unicodedata

@@ -1,7 +1,5 @@
 """Each adapter's tests run where its other side is installed: `make adapters`."""
 
-from __future__ import annotations
-
 import multiprocessing
 from importlib.util import find_spec
 

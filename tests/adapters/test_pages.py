@@ -1,7 +1,5 @@
 """What the pages of adapters show runs, and so do their examples."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.adapters.conftest import collect_ignore

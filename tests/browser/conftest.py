@@ -1,7 +1,5 @@
 """A memory of 20,000 turns, a server of it on a socket, a browser, and a person with a page for each test."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """What a person changes in the console, and what others change while somebody looks."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

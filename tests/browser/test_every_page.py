@@ -1,7 +1,5 @@
 """What holds for every page: nobody is kept out, nothing is torn apart, stored text does nothing."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

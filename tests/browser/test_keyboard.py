@@ -1,7 +1,5 @@
 """The console without a mouse."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """The memories that the console is looked at with."""
 
-from __future__ import annotations
-
 from datetime import date
 
 from examples import five_weeks

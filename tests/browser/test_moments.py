@@ -1,7 +1,5 @@
 """The bar of time: every page shows the state as of the chosen moment, and the URL carries it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 

@@ -1,7 +1,5 @@
 """`make screenshots` works: one of its pictures, with the model of these tests."""
 
-from __future__ import annotations
-
 from PIL import Image
 
 from examples import five_weeks

@@ -3,8 +3,6 @@
 On 13 November a tool says that the return window is 90 days, and on the 17th an agent tells that to a customer.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import pytest

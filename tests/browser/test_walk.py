@@ -1,7 +1,5 @@
 """A person walks through the console by its links, forms and keys."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """History cannot be changed through the library, and hardly past it."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """Followers of a log in PostgreSQL see what other processes append, soon and with few queries."""
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

@@ -1,7 +1,5 @@
 """A PostgreSQL server that is restarted, or stays away, under an open log."""
 
-from __future__ import annotations
-
 import threading
 import time
 

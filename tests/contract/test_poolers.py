@@ -1,7 +1,5 @@
 """A pooler in front of PostgreSQL: one that gives each client a session of its own, and one that shares sessions."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

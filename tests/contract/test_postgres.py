@@ -1,7 +1,5 @@
 """What a log in PostgreSQL promises beyond the contract: its appends, its locks, its connections, its protection."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What we rely on in SQLite's locks where a file is read past it: seals, a byte of a header."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Who did it: each event has the name of the actor that appended it, and whoever looks at the history sees it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Cancelling what is awaited, and closing while something is: whole or not at all, and nothing is left held."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

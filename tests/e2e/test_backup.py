@@ -1,7 +1,5 @@
 """Backups and restores: what is in them, what is refused, and what is never left half done."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A store that was opened for a scope: nothing outside of it can be read or written, by any call."""
 
-from __future__ import annotations
-
 import inspect
 import shutil
 import threading

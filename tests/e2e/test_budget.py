@@ -1,7 +1,5 @@
 """What was made cheap stays cheap: no call costs more than a tenth more than `tests/budget.json` says."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """The first steps on the command line: help, other words for commands, completion, errors with what to do next."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """`mnemolog import`: what it shows, creates and says after a stop."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What commands print: stored text that cannot steer a terminal, long turns, tables, counts."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A store on a server: the same calls, results and errors as with a local one."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

@@ -1,7 +1,5 @@
 """What a message calls to mind: nothing that the model has before it, nothing that was taken back, and never late."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput

@@ -1,7 +1,5 @@
 """Receipts of contexts: what was shown to a model, and whether it would differ today."""
 
-from __future__ import annotations
-
 import shutil
 from hashlib import sha256
 

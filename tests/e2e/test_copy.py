@@ -1,7 +1,5 @@
 """Copying a store between folders and databases: `copy_store` and `mnemolog copy`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import uuid

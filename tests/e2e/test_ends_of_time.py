@@ -1,7 +1,5 @@
 """Times at the ends of the calendar: refused where they would be stored, harmless where they are asked or found."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time

@@ -1,7 +1,5 @@
 """The exchange around a hit: the question and the reply."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

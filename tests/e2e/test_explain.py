@@ -1,7 +1,5 @@
 """The explanation of an answer: what was searched, what each hit scored for, why a leg is missing."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

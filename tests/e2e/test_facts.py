@@ -1,7 +1,5 @@
 """Facts with two times: what is believed, since when it is true, and how it came to be believed."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Turns that hold a phrase, found by a scan: in the order of the log, complete, and never a forgotten one."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

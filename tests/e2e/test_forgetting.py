@@ -1,7 +1,5 @@
 """Forgetting as a user of the library or the command line meets it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What a caller that is bound to scopes forgets and distrusts: all that it may reach, and nothing outside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

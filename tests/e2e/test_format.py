@@ -1,7 +1,5 @@
 """docs/format.md says what is stored: its tables, its example and its layout are held against the code."""
 
-from __future__ import annotations
-
 import re
 from hashlib import blake2b
 from pathlib import Path

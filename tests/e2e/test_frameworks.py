@@ -1,7 +1,5 @@
 """What a framework needs that names sessions, keeps the transcript, and tells of a turn when it likes."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import (

@@ -1,7 +1,5 @@
 """The import of an encrypted export, with the keys of the log."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore, import_log

@@ -1,7 +1,5 @@
 """Judgements: which hits of an answer were good, said by somebody who knows, kept in the log."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore, errors

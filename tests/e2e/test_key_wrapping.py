@@ -1,7 +1,5 @@
 """A key for the content keys: beside the log they open nothing by themselves."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 

@@ -1,7 +1,5 @@
 """The language of a store: whose word endings the text index removes."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore, NewTurn

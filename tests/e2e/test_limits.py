@@ -1,7 +1,5 @@
 """The suite's own time limits: a test that hangs ends, and says where it and its children were."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A recall need not wait for the model to be loaded; it says so, and can be gone on with."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

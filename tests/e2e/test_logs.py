@@ -1,7 +1,5 @@
 """What is logged: named events with facts. What was said, stored or asked is in no line, at any level."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Sessions with a long past: what they hold is quick to say, and can be said at all, after a restart too."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 

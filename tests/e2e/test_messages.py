@@ -1,7 +1,5 @@
 """Messages as people have them: dicts, parts and roles of model providers, alone and many at once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Changing the model of a store: beside the others, by one event, and back."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """A folder whose name is no UTF-8, as a file system allows, works as any other."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

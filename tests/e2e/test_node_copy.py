@@ -1,7 +1,5 @@
 """A new node starts from a copy of the folder of another one."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The nodes of a log in PostgreSQL: they register, are listed with their lag, and may be readers only."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What one node forgets, all nodes forget: none serves it again, each purges its files and confirms."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import suppress

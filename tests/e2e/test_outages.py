@@ -1,7 +1,5 @@
 """What a user meets when PostgreSQL is away: what goes on, what says so, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore, errors

@@ -1,7 +1,5 @@
 """Passages of hits: long turns do not fill a prompt."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

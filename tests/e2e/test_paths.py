@@ -1,7 +1,5 @@
 """Paths as people write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore, import_log, restore_backup

@@ -1,7 +1,5 @@
 """A store whose log is in PostgreSQL, as users open it and as commands find it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """The keys of an encrypted log in PostgreSQL, as several nodes use them."""
 
-from __future__ import annotations
-
 import re
 import time
 import uuid

@@ -1,7 +1,5 @@
 """A prefetched recall reaches the session that asked, or nobody: whatever is switched while the model is stuck."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore

@@ -1,7 +1,5 @@
 """The background projector: it embeds what anybody records, says what is wrong, and ends when it is told to."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A context for a prompt, of a whole store and of a session."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import Context, InvalidInput, MemoryStore

@@ -1,7 +1,5 @@
 """What is distrusted is in no answer, and what a turn led to is listed: all of it, and nothing else."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

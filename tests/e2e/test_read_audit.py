@@ -1,7 +1,5 @@
 """An audit of reads: who read what, in a file outside of the log."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A store that is only read, on a disk that cannot be written or not: all of it can be read, and nothing is changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -4,8 +4,6 @@ Whoever asks, after every step the answers are kept. At the end each is asked fo
 store that was there all the time and by one that has nothing but the log.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Secrets are replaced before they are recorded, on every way into the log."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from functools import partial

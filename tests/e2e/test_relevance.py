@@ -1,7 +1,5 @@
 """The relevance of hits, and hits that are left out because they have too little of it."""
 
-from __future__ import annotations
-
 import random
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Each write of a session made under the key of a request: a retry finds what was written, and writes nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.domain import errors

@@ -1,7 +1,5 @@
 """What a question asks for: what asks the same does not answer it, and a request for an order or a summary is read."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore

@@ -1,7 +1,5 @@
 """Results as a user takes them: sequences, plain values, JSON, one line in a terminal."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import typing

@@ -1,7 +1,5 @@
 """What was said again: word for word, which takes one place, and in other words later, which is pointed to."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import Weights

@@ -1,7 +1,5 @@
 """What sessions cost, counted in events that are folded: figures in seconds are in docs/reports/bench-sessions.md."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

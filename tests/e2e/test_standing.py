@@ -1,7 +1,5 @@
 """What a user said that should hold for every answer: listed, in a context, and forgotten."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore, StandingStatement

@@ -1,7 +1,5 @@
 """Switches that carry a key, sessions that work for another: what an adapter builds on that may be killed anywhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

@@ -1,7 +1,5 @@
 """Metrics: what is measured of a run, and that nothing is wrapped without telemetry."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A time can be given wherever a position is taken. It means what was recorded up to it."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """Tokens of a server: created and revoked as events, checked against a digest, never stored."""
 
-from __future__ import annotations
-
 import getpass
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta

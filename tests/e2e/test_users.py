@@ -1,7 +1,5 @@
 """Many users in one memory: side by side, together, and over every kind of store. See docs/adr/0051."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

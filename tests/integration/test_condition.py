@@ -1,7 +1,5 @@
 """The condition that the projector and the indexer wait with: Ctrl-C at any line leaves it working."""
 
-from __future__ import annotations
-
 import threading
 
 from mnemolog.infra.runtime import condition

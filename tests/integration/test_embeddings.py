@@ -1,7 +1,5 @@
 """The embedding cache finds what it was given, and what no text stands for is swept out of it."""
 
-from __future__ import annotations
-
 import random
 import threading
 

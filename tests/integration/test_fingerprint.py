@@ -1,7 +1,5 @@
 """A fingerprint is an identity of content: it follows what a model computes, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The queue of a process' appends, without a log behind it: order, groups, hand-over, interrupts, closing."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

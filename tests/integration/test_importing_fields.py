@@ -1,7 +1,5 @@
 """Field maps, and JSON Lines read under them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

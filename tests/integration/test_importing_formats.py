@@ -1,7 +1,5 @@
 """Files of each format as turns: which format it is, what was said in it, and what does not hide the rest."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

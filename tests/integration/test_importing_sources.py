@@ -1,7 +1,5 @@
 """Files as they are found: compressed, with marks, cut off, in other encodings."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import tracemalloc

@@ -1,7 +1,5 @@
 """What a fresh interpreter imports: heavy libraries, and other commands, only when they are needed."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

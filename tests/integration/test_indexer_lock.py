@@ -1,7 +1,5 @@
 """The lock of who writes vectors is free again whatever went wrong while it was taken."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Items by namespace and key, with no framework at all; tests/adapters/langgraph tries the rest."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.support.items import Items

@@ -1,7 +1,5 @@
 """Keys: derived, destroyed, missed, and never taken for what they are not."""
 
-from __future__ import annotations
-
 import gc
 from contextlib import closing
 

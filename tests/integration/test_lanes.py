@@ -1,7 +1,5 @@
 """WorkerPools: threads that do what a loop asks for, and tell it how that went."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

@@ -1,7 +1,5 @@
 """What is remembered is its owner's alone: modes of every file and folder, under a umask that would allow all."""
 
-from __future__ import annotations
-
 import os
 import stat
 

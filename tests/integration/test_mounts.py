@@ -1,7 +1,5 @@
 """Which file system a store lies on, and that a network one is refused before anything is made."""
 
-from __future__ import annotations
-
 import pytest
 
 import mnemolog

@@ -1,7 +1,5 @@
 """Turns that keep what they were made of, and what a session sees of them as it is in the log."""
 
-from __future__ import annotations
-
 import threading
 import zlib
 

@@ -1,7 +1,5 @@
 """Writes that wait for a store: in their order, once, whatever is wrong with it."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Prefetched recalls without a store: who gets an answer, when, and what ends the waiting."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

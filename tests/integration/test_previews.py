@@ -1,7 +1,5 @@
 """A preview says what the change then does, refuses what it refuses, and writes nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import SessionAlreadyEnded, UnknownSession

@@ -1,7 +1,5 @@
 """Views, embeddings and vectors: disposable, tagged, never trusted beyond their tag."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 from hypothesis import given

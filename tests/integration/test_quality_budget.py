@@ -1,7 +1,5 @@
 """What a context holds of the evidence and of the answer's words: the measures against their definitions."""
 
-from __future__ import annotations
-
 from benchmarks.quality.budget import answer_words, gold_share, packer, shown_in, words_share
 from benchmarks.quality.shapes import Question
 from mnemolog import MemoryStore

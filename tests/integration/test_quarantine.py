@@ -1,7 +1,5 @@
 """The quarantine: nothing is lost by it, it is bounded, and two who do the same do not disturb each other."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The data of the benchmark of large stores. Like the other benchmarks, `make bench-scale` itself is run by hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """What each part of a turn's score does, by itself, through the store."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import msgspec

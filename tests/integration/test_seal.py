@@ -1,7 +1,5 @@
 """The checksum over views that nobody has open: every byte counts, and only what was closed is judged."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Lists of sessions as of any position, in pages."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

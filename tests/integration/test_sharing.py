@@ -1,7 +1,5 @@
 """Stores shared within a process: one for all who ask alike, closed with the last of them."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Work with a model ends between two of its calls when it is told to, and nobody else's does."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

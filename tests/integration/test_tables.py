@@ -1,7 +1,5 @@
 """Tables that adapters follow the log with."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import sqlalchemy as sa

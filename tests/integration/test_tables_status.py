@@ -1,7 +1,5 @@
 """What `status` and `doctor` say of the tables that frameworks read."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """BM25 as of an offset, against FTS5 itself over the turns up to that offset and no others."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

@@ -1,7 +1,5 @@
 """Threads of checkpoints, with no framework at all: bytes in, bytes out."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """A vector lies on disk once: in the cache until a segment has it, then in the segment, where its text finds it."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import msgspec

@@ -1,7 +1,5 @@
 """The tables of sessions, switches and models: branches, resumes, every kind of event, tables of an older version."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 
 import pytest

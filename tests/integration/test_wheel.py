@@ -1,7 +1,5 @@
 """The wheel as it is built from the checkout. `make release-check` installs it with other versions of what it needs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

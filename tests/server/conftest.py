@@ -1,7 +1,5 @@
 """Certificates. Requests made from the OpenAPI document need schemathesis: `make adapters ADAPTERS=server`."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib.util import find_spec
 

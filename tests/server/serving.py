@@ -1,7 +1,5 @@
 """A process of `mnemolog serve`."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

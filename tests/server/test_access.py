@@ -1,7 +1,5 @@
 """Access over the wire: a real server, tokens made and revoked by other processes."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

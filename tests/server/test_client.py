@@ -1,7 +1,5 @@
 """Agents on other machines: `mnemolog.connect` to a process of `mnemolog serve`."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Connections that say nothing, too little, or too slowly keep nobody out who has a token."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import socket

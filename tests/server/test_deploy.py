@@ -1,7 +1,5 @@
 """The examples of examples/deploy fit the server that they run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What a follower of the log costs the server."""
 
-from __future__ import annotations
-
 import re
 import socket
 from contextlib import ExitStack, closing

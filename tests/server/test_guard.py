@@ -1,7 +1,5 @@
 """What a server refuses before the store is asked, and what it says of requests: headers, logs, metrics, spans."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

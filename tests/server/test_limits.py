@@ -1,7 +1,5 @@
 """What clients may take of a server: requests, threads, connections, log lines; and what is left when one hangs up."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """`mnemolog serve`: where it listens, what it asks for beyond this machine, and how it ends."""
 
-from __future__ import annotations
-
 import secrets
 import shlex
 import shutil

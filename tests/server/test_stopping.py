@@ -1,7 +1,5 @@
 """A server that is told to stop: no new connections, running requests end, followers are told, all of it durable."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from contextlib import suppress

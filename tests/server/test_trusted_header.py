@@ -1,7 +1,5 @@
 """People whom a proxy has authenticated: who may name them, what they may do, and what SIGHUP reads again."""
 
-from __future__ import annotations
-
 import signal
 
 import httpx2

@@ -1,7 +1,5 @@
 """Two servers over one log in PostgreSQL, as a load balancer sees them."""
 
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """The asyncio side of the library has what the blocking side has: every name, parameter, default and type."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from types import SimpleNamespace

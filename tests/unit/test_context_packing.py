@@ -1,7 +1,5 @@
 """A context within its budget: whatever is recorded, however tokens are counted."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The conversations that we ship, and their questions: every rule that a measurement of recall relies on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

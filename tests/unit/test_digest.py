@@ -1,7 +1,5 @@
 """The chain's digests, against values that were computed by hand, and against one another."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 

@@ -1,7 +1,5 @@
 """Text for people: what would steer a terminal is shown, everything else stays as it is."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The value at a time, known at a position: it follows from the set of assertions, not from the order they came in."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, date, datetime, timedelta, timezone
 from unicodedata import normalize

@@ -1,7 +1,5 @@
 """docs/reports/faults.md says of each promise what was tried, and of none more than that."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

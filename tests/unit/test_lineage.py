@@ -1,7 +1,5 @@
 """What a session sees: its ancestors up to the branch point and itself, without what was rewound."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.domain import errors, spans

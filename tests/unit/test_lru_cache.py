@@ -1,7 +1,5 @@
 """The one bounded cache: what was used longest ago goes first."""
 
-from __future__ import annotations
-
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 

@@ -1,7 +1,5 @@
 """Times as callers give them: in the library with `parse_time`, on the command line with `given_time`."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
 from functools import partial

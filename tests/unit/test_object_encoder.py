@@ -1,7 +1,5 @@
 """Any object with `encode` and a `fingerprint` can be the model of a store."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Options of a typed dict are shown, checked and described as parameters are."""
 
-from __future__ import annotations
-
 import inspect
 from typing import get_type_hints
 

@@ -1,7 +1,5 @@
 """Secrets that overlap, or begin at one place: all of both is replaced, under the kind of the first and longest."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The best passage of a text for a question: where it is cut, and what chooses it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

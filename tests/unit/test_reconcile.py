@@ -1,7 +1,5 @@
 """What of a transcript is missing in a session, as `reconcile` decides it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

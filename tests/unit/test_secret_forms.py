@@ -1,7 +1,5 @@
 """Secrets in the forms in which tool output, logs, mails and configuration have them, and texts that only look so."""
 
-from __future__ import annotations
-
 from mnemolog.domain.redaction import Redaction, secrets_in
 from tests.secret_forms import forms, texts
 

@@ -1,7 +1,5 @@
 """Settings in a file that others show and change."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import InvalidInput

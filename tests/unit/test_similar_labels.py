@@ -1,7 +1,5 @@
 """The labels that resemble one that does not exist."""
 
-from __future__ import annotations
-
 from mnemolog.domain.similar_labels import CHARACTERS_MAX, MEASURED_MAX, closest
 
 

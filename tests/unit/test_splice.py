@@ -1,7 +1,5 @@
 """Bytes as what differs from others, and values of channels as they are stored."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

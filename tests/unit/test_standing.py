@@ -1,7 +1,5 @@
 """What is read as a standing statement from what a user says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

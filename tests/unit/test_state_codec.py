@@ -1,7 +1,5 @@
 """Equal states have equal bytes, and a state read back goes on like the one that was written."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Every case of the table of switches, and every refusal: nothing is written then."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

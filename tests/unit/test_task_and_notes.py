@@ -1,7 +1,5 @@
 """Task and scratchpad of a session, and what every decision about one refuses."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

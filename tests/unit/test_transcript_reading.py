@@ -1,7 +1,5 @@
 """Files that another program is writing: complete lines, their folders, and detecting a replaced file."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

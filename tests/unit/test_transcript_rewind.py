@@ -1,7 +1,5 @@
 """What was taken back, seen from what a transcript has left."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.support.rewind_to_transcript import first_gone

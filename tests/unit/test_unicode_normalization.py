@@ -1,7 +1,5 @@
 """Unicode normalisation: the same result as Python's, in linear time, in one place."""
 
-from __future__ import annotations
-
 import ast
 import re
 import unicodedata

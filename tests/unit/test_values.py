@@ -1,7 +1,5 @@
 """Values of working memory: what may be stored, for how long, how much, and how it is read."""
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """What search makes of a text: the same words for what is indexed and for what is asked."""
 
-from __future__ import annotations
-
 from unicodedata import normalize
 
 import pytest

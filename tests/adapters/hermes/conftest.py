@@ -1,7 +1,5 @@
 """What the tests of the Hermes adapter share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.adapters.hermes.managed import Hermes

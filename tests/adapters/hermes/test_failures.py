@@ -1,7 +1,5 @@
 """A store that cannot be opened or written: it is reported, tried again, and nothing that was said is lost."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

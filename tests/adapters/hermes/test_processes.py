@@ -1,7 +1,5 @@
 """Several agents on one store, and a process that is killed."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tools, Hermes' own memory, its configuration, its loader of plugins, its backup."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Every kind of switch that Hermes makes, with a model that is stuck: turns are where they belong, once."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.hermes import provider

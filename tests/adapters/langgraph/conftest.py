@@ -1,7 +1,5 @@
 """What the tests of the LangGraph adapter share."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.langgraph import MnemologSaver

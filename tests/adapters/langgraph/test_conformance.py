@@ -1,7 +1,5 @@
 """LangGraph's own suite for checkpointers."""
 
-from __future__ import annotations
-
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import ALL_CAPABILITIES
 

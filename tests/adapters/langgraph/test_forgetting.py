@@ -1,7 +1,5 @@
 """What is forgotten of threads and items is in no file of the store any more."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

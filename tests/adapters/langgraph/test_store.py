@@ -1,7 +1,5 @@
 """Items by namespace and key, as LangGraph's `BaseStore` documents them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

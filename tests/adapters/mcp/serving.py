@@ -1,7 +1,5 @@
 """A store that is served: in this process, over standard input and output, over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A memory that is opened while its client is greeted."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The page and the example."""
 
-from __future__ import annotations
-
 import re
 
 from mnemolog.adapters.support.agent_tools import TOOLS

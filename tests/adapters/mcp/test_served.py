@@ -1,7 +1,5 @@
 """MCP in `mnemolog serve`: the official client over streamable HTTP, beside the API."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """What the tools do, asked by the SDK's own client in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

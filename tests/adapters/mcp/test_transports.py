@@ -1,7 +1,5 @@
 """Over standard input and output, and over HTTP: several clients at once, and clients that die in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

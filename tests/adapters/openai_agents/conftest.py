@@ -1,7 +1,5 @@
 """What the tests of the adapter share: sessions of the SDK and of mnemolog, created in the same way."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """What the SDK's own session does, held against both: its SQLiteSession and ours."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

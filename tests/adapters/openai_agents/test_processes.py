@@ -1,7 +1,5 @@
 """Several processes on one session, and a process that is killed."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The SDK's runner on both sessions: added items, inputs of the model, and the state after failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """What ours does beyond the SDK's own: a session of the store, recalled, rewound, branched, forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

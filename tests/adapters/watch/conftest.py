@@ -1,7 +1,5 @@
 """A store, folders of transcripts, and what watches them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.watch import Watcher

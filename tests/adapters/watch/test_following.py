@@ -1,7 +1,5 @@
 """Following folders: what is written comes into the log, by two watchers too; the command, and what ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

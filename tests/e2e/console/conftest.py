@@ -1,7 +1,5 @@
 """A memory of two sessions, and browsers at its console."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
 

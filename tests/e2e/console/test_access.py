@@ -1,7 +1,5 @@
 """The console of a server that needs tokens: nothing is shown without one, or outside of its scopes."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import timedelta

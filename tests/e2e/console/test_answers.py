@@ -1,7 +1,5 @@
 """The pages that answer questions: recall and its receipts, the context preview, the difference of two moments."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.domain.events import EVENT_TYPES

@@ -1,7 +1,5 @@
 """Every page: in HTML and JSON, as of any moment, safe against stored text, reachable with a token only."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

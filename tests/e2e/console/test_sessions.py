@@ -1,7 +1,5 @@
 """The pages that show what is recorded: overview, sessions, lineage, events, and the live page without a script."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """The bar of time: a histogram of the log, the steps of its slider, and the moment that a page shows."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

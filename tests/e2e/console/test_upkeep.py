@@ -1,7 +1,5 @@
 """The pages that keep a memory well: health, jobs, the audit, forgetting, tokens."""
 
-from __future__ import annotations
-
 import re
 import threading
 

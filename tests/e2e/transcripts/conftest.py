@@ -1,7 +1,5 @@
 """A store, folders of transcripts, and what records them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

@@ -1,7 +1,5 @@
 """Transcripts of Claude Code: sessions, what was edited, forks, compactions, subagents."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.importers import import_files, read_turns

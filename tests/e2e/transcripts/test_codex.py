@@ -1,7 +1,5 @@
 """Rollouts of Codex: what is said in them, what is taken back, forks, subagents; by `import` too."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.adapters.importers import detect_format, read_turns

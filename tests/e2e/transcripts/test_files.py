@@ -1,7 +1,5 @@
 """Files that are being written, cut off, replaced; a process that is killed, two at once: each turn once."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who is let in, as whom, and what a refused caller is told."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What a cache may answer: nothing of another caller, of another scope, or that its caller may not see."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

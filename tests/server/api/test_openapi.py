@@ -1,7 +1,5 @@
 """The OpenAPI document: it describes every operation, and what the server answers fits it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

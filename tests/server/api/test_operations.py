@@ -1,7 +1,5 @@
 """The table of operations: whole, and nothing in it twice."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Errors cross the network: the caller raises what the store raised, with the same fields."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """A server over a store that was opened read-only."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

@@ -4,8 +4,6 @@ Two stores differ in this: what others recorded refers to turns, sessions and fa
 Ann has refers to one or to another event of theirs. Every answer to Ann is the same, byte by byte.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What a token that may only record is shown: nothing that others have said."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import get_args, get_origin
 

@@ -1,7 +1,5 @@
 """A client that openapi-python-client generates from the document: without a complaint, and it works."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

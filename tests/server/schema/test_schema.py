@@ -4,8 +4,6 @@ Generated names would never be those of a session. So arguments that name one ar
 also by such as the token must not see.
 """
 
-from __future__ import annotations
-
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
