@@ -97,15 +97,15 @@ class LogAggregateRecorder(AggregateRecorder):
         stream = self._stream(originator_id)
         keys = dict(self.log.keys(stream))
         if not keys:
-            rows = self.log.stored_states(stream, after=gt, upto=lte, descending=desc, limit=limit)
-            return [StoredEvent(originator_id, *row) for row in rows]
+            rows = self.log.stored_versions(stream, after=gt, upto=lte, descending=desc, limit=limit)
+            return [StoredEvent(originator_id, *row[2:5]) for row in rows]
         stored_as = {int(keys.get(at, at)): at for at in range(1, self.log.version(stream) + 1)}
         chosen = (n for n in sorted(stored_as, reverse=desc) if (gt is None or n > gt) and (lte is None or n <= lte))
         found = []
         for version in islice(chosen, limit):
             at = stored_as[version]
-            ((_, topic, state),) = self.log.stored_states(stream, after=at - 1, upto=at, descending=False, limit=1)
-            found.append(StoredEvent(originator_id, version, topic, state))
+            (row,) = self.log.stored_versions(stream, after=at - 1, upto=at, descending=False, limit=1)
+            found.append(StoredEvent(originator_id, version, *row[3:5]))
         return found
 
     def _append(self, stored_events: Sequence[StoredEvent], tx: Transaction) -> list[Position]:

@@ -34,7 +34,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from mnemolog.infra.log.engine import StagedRow
+from mnemolog.domain.position import Micros
+from mnemolog.infra.log.engine import LogIdentity, StagedRow
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.engine import PostgresConnection, PostgresReader
 from mnemolog.infra.log.postgres.seen_head import SeenHead
@@ -113,7 +114,13 @@ class AnyLog(PostgresConnection):
     """Appends to one log after another through one connection, as a server of many tenants does."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(Settings(url), log=0, log_id="", path=NOWHERE, seen=SeenHead(NOWHERE, "", writable=False))
+        super().__init__(
+            Settings(url),
+            log=0,
+            identity=LogIdentity("", 1, Micros(0)),
+            path=NOWHERE,
+            seen=SeenHead(NOWHERE, "", writable=False),
+        )
         self._heads: dict[int, tuple[int, bytes]] = {}
 
     def prepare(self, log: int) -> None:
@@ -123,7 +130,7 @@ class AnyLog(PostgresConnection):
 
     def reader(self, log: int) -> PostgresReader:
         """Return the queries of a log."""
-        return PostgresReader(self.driver, log, self._seen)
+        return PostgresReader(self.driver, log, self._seen, b"")
 
     def append_to(self, log: int, count: int = 1) -> None:
         """Append events to a log whose head is known."""
@@ -228,7 +235,7 @@ def compare(urls: Mapping[str, str], layouts: Mapping[str, Layout]) -> None:
         times: dict[tuple[str, str], list[float]] = {}
         for log in others:
             for name, connection in connections.items():
-                read = partial(connection.reader(log).events, after=0, upto=EVENTS, limit=EVENTS)
+                read = partial(connection.reader(log).stored, after=0, upto=EVENTS, limit=EVENTS)
                 for what, work in (
                     ("random", partial(connection.append_to, log)),
                     ("same", partial(connection.append_to, one)),

@@ -1,6 +1,7 @@
-"""References: fields of events and results that name another event or session, marked in their type.
+"""References: fields of events and results that name an event or another session, marked in their type.
 
-A caller who may not see what a field refers to gets the answer without it (`VisibleEvents.admitted`).
+A caller who may not see what a field refers to gets the answer without it, and no answer shows an event that is not the
+one that was recorded (`VisibleEvents.admitted`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,33 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from mnemolog.domain.position import Position
+
 TO_EVENT: Final = msgspec.Meta(extra={"refers to": "event"})
 """Marks the position of another event: `Annotated[Position, TO_EVENT]`."""
 TO_SESSION: Final = msgspec.Meta(extra={"refers to": "session"})
 """Marks the id of another session: `Annotated[str, TO_SESSION]`."""
+SHOWN: Final = msgspec.Meta(extra={"shows": "event"})
+ShownAt = Annotated[Position, SHOWN]
+"""The position of an event whose content the struct shows, or several: `tuple[ShownAt, ...]`."""
+READ: Final = msgspec.Meta(extra={"read from": "log"})
+"""Marks what was made of events alone, which are compared with their digests when they are read."""
+
+
+def shown_at(value: Any, found: set[int]) -> set[int]:
+    """Add the positions of the events whose content a value shows, in everything that it holds. Return them all."""
+    if isinstance(value, msgspec.Struct):
+        for name, is_position in _shown_by(type(value)):
+            if not (held := getattr(value, name)):
+                continue
+            if not is_position:
+                shown_at(held, found)
+            else:
+                found.update(held if isinstance(held, tuple) else (held,))
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            shown_at(item, found)
+    return found
 
 
 def without(value: Any, is_left_out: Callable[[msgspec.Meta, Any], object]) -> Any:
@@ -44,15 +68,28 @@ def without(value: Any, is_left_out: Callable[[msgspec.Meta, Any], object]) -> A
 
 
 @cache
+def _shown_by(kind: type[msgspec.Struct]) -> list[tuple[str, bool]]:
+    """Return the fields of a struct that hold structs, and with True those of positions that it shows."""
+    hints = get_type_hints(kind, include_extras=True)
+    parts = {name: list(_parts(hints[name])) for name in kind.__struct_fields__}
+    held = {name: of for name, of in parts.items() if READ not in of}
+    return [(name, SHOWN in of) for name, of in held.items() if SHOWN in of or any(map(_is_struct, of))]
+
+
+@cache
 def references_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.Meta | None]:
     """Return the marks of the fields of a struct that refer to something, and None for those that hold structs."""
     hints, found = get_type_hints(kind, include_extras=True), dict[str, msgspec.Meta | None]()
     for name in kind.__struct_fields__:
         parts = list(_parts(hints[name]))
         marks = [mark for mark in (TO_EVENT, TO_SESSION) if mark in parts]
-        if marks or any(isinstance(part, type) and issubclass(part, msgspec.Struct) for part in parts):
+        if marks or any(map(_is_struct, parts)):
             found[name] = marks[0] if marks else None
     return found
+
+
+def _is_struct(part: Any) -> bool:
+    return isinstance(part, type) and issubclass(part, msgspec.Struct)
 
 
 def _parts(hint: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.references import TO_EVENT, TO_SESSION
+from mnemolog.domain.references import TO_EVENT, TO_SESSION, ShownAt
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
 from mnemolog.domain.standing import StandingKind
@@ -21,7 +21,7 @@ from mnemolog.domain.standing import StandingKind
 class Turn(Result, frozen=True, kw_only=True):
     """A recorded turn, with its place in the log."""
 
-    position: Position
+    position: ShownAt
     """The position in the log, to cite the turn by."""
     session: str
     scope: str
@@ -67,9 +67,9 @@ class Fact(Result, frozen=True, kw_only=True):
     """When it was last said or confirmed: when the newest turn that it rests on was said, else when it was recorded."""
     state: FactState
     """`asserted`: by this call, which is not to say that it holds. `later`: from a later time on."""
-    position: Position
+    position: ShownAt
     """The position in the log of the assertion that decides."""
-    assertions: tuple[Position, ...]
+    assertions: tuple[ShownAt, ...]
     """The positions of all assertions that say so one after the other, that one included."""
     because: tuple[Annotated[Position, TO_EVENT], ...]
     """The positions of the turns that this assertion rests on. Some of them may have been forgotten."""
@@ -107,7 +107,7 @@ class StandingStatement(Result, frozen=True, kw_only=True):
     """Characters of the turn's text."""
     key: str = ""
     """Of a fact."""
-    position: Position
+    position: ShownAt
     """The position in the log of the turn, or of the assertion of the fact that decides."""
     session: str | None
     scope: str
@@ -138,7 +138,7 @@ class FactChange(Result, frozen=True, kw_only=True):
     before: Any
     """Its value; None if nothing was known."""
     after: Any
-    position: Position
+    position: ShownAt
     """The position of the assertion that decides afterwards, or of the retraction or the distrust."""
 
 
@@ -166,7 +166,7 @@ class SessionSummary(Result, frozen=True, kw_only=True):
     """When its first turn was said; None without turns. Of an imported session this is before `started_at`."""
     said_until: UtcTime | None = None
     """When its last turn was said."""
-    started_position: Position
+    started_position: ShownAt
     last_position: Position
     """Position of its last event of any kind."""
 

@@ -120,7 +120,7 @@ class AuditedReads(Protocol):
     boundary: Boundary
 
     def admitted(self, answer: Answer) -> Answer:
-        """Return an answer without references to what lies outside of the boundary."""
+        """Return an answer without references to what lies outside of the boundary. Raises `LogDamaged`."""
         ...
 
 
@@ -201,8 +201,11 @@ def _gated(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, /, *args: Any, **given: Any) -> Any:
         visible: AuditedReads | None = getattr(self, "_visible", None)
-        if visible is None or not (visible.reads or visible.boundary.scopes):
+        if visible is None:
             return method(self, *args, **given)
+        if not (visible.reads or visible.boundary.scopes):
+            answer = method(self, *args, **given)
+            return answer if silent or isinstance(answer, Iterator) else visible.admitted(answer)
         scope: Any = given.get("scope") or getattr(self, "scope", "")
         with reading(visible, operation, scope=scope, silent=silent) as shown:
             answer = method(self, *args, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from mnemolog.application import commands
@@ -13,7 +14,7 @@ from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, S
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position, Version
-from mnemolog.domain.references import TO_EVENT, TO_SESSION, without
+from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.session import last_seen, unhidden
 from mnemolog.domain.similar_labels import closest
@@ -72,7 +73,11 @@ class VisibleEvents:
         """Return an answer without references to events and sessions that lie outside of the boundary.
 
         All that leaves a store passes this. What a field refers to is in its type (`mnemolog.domain.references`).
+        Raises `LogDamaged` if the log does not have what the answer shows: it may come from projections.
         """
+        if shown := shown_at(answer, set()):
+            with suppress(errors.LogUnreachable):  # Then projections answer alone.
+                self.log.require_recorded(sorted(shown))
         if not self.boundary.scopes:
             return answer
         referred: dict[Any, set[Any]] = {TO_EVENT: set(), TO_SESSION: set()}

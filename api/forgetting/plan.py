@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
@@ -37,8 +37,8 @@ from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
 from mnemolog.forgetting.results import AskedQuestion
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.reader import EventRow
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import recall_of, scopes_of
 
@@ -332,7 +332,7 @@ class Planner:
         if not streams:
             return iter(())
         first = thread_stream("")
-        rows = self._tx.reads.states_between(first, _behind(first), ThreadCopied.topic)
+        rows = self._tx.reads.between(first, _behind(first), ThreadCopied.topic)
         found = self._decoded(rows, lambda row: row[3] == ThreadCopied.topic)
         copies = [
             (thread_stream(event.source), where) for (where, _), event in found if isinstance(event, ThreadCopied)
@@ -346,8 +346,8 @@ class Planner:
         With the position `since`, those from there on: a fact comes after what it rests on.
         """
         first = facts_stream("")
-        rows = self._tx.reads.states_between(first, _behind(first), FactAsserted.topic)
-        streams = {row[0] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
+        rows = self._tx.reads.between(first, _behind(first), FactAsserted.topic)
+        streams = {row[1] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
         found = chain.from_iterable(self._tx.events(stream, since=since) for stream in sorted(streams))
         return [item for item in found if not isinstance(item.event, Forgotten)]
 
@@ -414,21 +414,20 @@ class Planner:
         return not self._keyring.is_destroyed(stream, head[2], version)
 
     def _starts(self) -> Iterator[tuple[str, SessionStarted]]:
-        for stream, event in self._decoded(self._tx.reads.first_states(SessionStarted.topic), lambda row: row[2] == 1):
+        for stream, event in self._decoded(self._tx.reads.beginnings(SessionStarted.topic), lambda row: row[2] == 1):
             if isinstance(event, SessionStarted) and (session := session_of(stream[0])) is not None:
                 yield session, event
 
     def _receipts(self, kind: type[Receipt]) -> Iterator[tuple[Version, Receipt]]:
-        rows = self._tx.reads.states_between(RECALLS_STREAM, RECALLS_STREAM, kind.topic)
+        rows = self._tx.reads.between(RECALLS_STREAM, RECALLS_STREAM, kind.topic)
         for (_, version), event in self._decoded(rows, lambda row: row[1] == RECALLS_STREAM and row[3] == kind.topic):
             if isinstance(event, kind):
                 yield Version(version), event
 
     def _decoded(
-        self, stored: Iterable[tuple[str, int, str, bytes]], staged: Callable[[StagedRow], bool]
+        self, stored: Iterable[EventRow], staged: Callable[[Any], bool]
     ) -> Iterator[tuple[tuple[str, int], Event]]:
-        new = ((row[1], row[2], row[3], bytes(row[4])) for row in self._tx.rows if staged(row))
-        for stream, version, topic, state in chain(stored, new):
-            event = self._log.decode(0, stream, version, topic, state)
+        for position, stream, version, topic, state, *_ in chain(stored, filter(staged, self._tx.rows)):
+            event = self._log.decode(position, stream, version, topic, bytes(state))
             if not isinstance(event, Forgotten):
                 yield (stream, version), event

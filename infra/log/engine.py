@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from mnemolog.domain import digest
 from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
@@ -45,6 +46,11 @@ class LogIdentity(NamedTuple):
     def is_sealed(self) -> bool:
         """Whether its content is encrypted."""
         return self.log_format > PLAIN_FORMAT
+
+    @property
+    def genesis(self) -> bytes:
+        """digest(0), which the first event follows."""
+        return digest.genesis(**self._asdict())
 
 
 def moved(path: Path, moved_to: str, *, undo: str) -> StoreNotWritable:

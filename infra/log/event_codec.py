@@ -114,7 +114,10 @@ class EventCodec:
         rows = reads.not_turns(stream, after=after, page=LONG_PAGE if upto is None else PAGE)
         # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
         # event of the stream, so that a read of the past would cost as much as everything since.
-        return self.recorded_events(rows if upto is None else takewhile(lambda row: row[0] <= upto, rows))
+        found = self.recorded_events(rows if upto is None else takewhile(lambda row: row[0] <= upto, rows))
+        if found or not after:
+            reads.require_versions(stream, after=after, upto=found[-1].version if found else reads.version(stream))
+        return found
 
     def is_forgotten(self, stream: str, version: int, head: bytes) -> bool:
         """Whether content was forgotten, by the first bytes of what is stored, at least three where it is sealed."""

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mnemolog.domain import digest, errors
+from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
@@ -21,7 +21,7 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.appends import Appends, Followers
 from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.reader import EventRow, LogReader
+from mnemolog.infra.log.reader import PAGE, EventRow, LogReader
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 
@@ -45,7 +45,7 @@ class EventLog(fork_guard.OfOneProcess):
         redact: Redact | None = None,
     ) -> None:
         self.path, self.identity, self.engine = path, identity, engine
-        self.genesis = digest.genesis(**identity._asdict())
+        self.genesis = identity.genesis
         self._codec, self._redact = codec, None if redact is None else lru_cache(ANSWERS_KEPT)(redact)
         self.followers = Followers(engine)
         self.appends = Appends(
@@ -151,6 +151,12 @@ class EventLog(fork_guard.OfOneProcess):
         with self.reading() as reads:
             return self._codec.recorded_events(reads.events_at(positions))
 
+    def require_recorded(self, positions: Sequence[int]) -> None:
+        """Raise `LogDamaged` unless the events at these positions are those that were recorded there."""
+        with self.reading() as reads:
+            for place in range(0, len(positions), PAGE):  # They may be large.
+                reads.events_at(positions[place : place + PAGE])
+
     def streams(self, *, after: Position, upto: Position, limit: int) -> list[tuple[int, str]]:
         """Return position and stream of the first `limit` events of `(after, upto]`, whose content is not read."""
         with self.reading() as reads:
@@ -217,8 +223,10 @@ class EventLog(fork_guard.OfOneProcess):
             last = latest if upto is None else reads.version_at(stream, upto, latest=latest)
             self._codec.refresh()
             rows = reads.turns_backward(stream, after=first, upto=last, page=limit)
-            found = (self._codec.recorded_event(*row) for row in rows)
-            return list(islice((item for item in found if isinstance(item.event, TurnRecorded)), limit))
+            read = (self._codec.recorded_event(*row) for row in rows)
+            found = list(islice((item for item in read if isinstance(item.event, TurnRecorded)), limit))
+            reads.require_versions(stream, after=found[-1].version - 1 if len(found) == limit else first, upto=last)
+            return found
 
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
@@ -244,12 +252,12 @@ class EventLog(fork_guard.OfOneProcess):
         with self.reading() as reads:
             return reads.keys(stream)
 
-    def stored_states(
+    def stored_versions(
         self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
-    ) -> list[tuple[int, str, bytes]]:
-        """Return version, topic and stored bytes of the events of a stream with versions in `(after, upto]`."""
+    ) -> list[EventRow]:
+        """Return event rows of a stream with versions in `(after, upto]`, undecoded."""
         with self.reading() as reads:
-            return reads.states(stream, after=after, upto=upto, descending=descending, limit=limit)
+            return reads.versions(stream, after=after, upto=upto, descending=descending, limit=limit)
 
     def stored_events(
         self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int

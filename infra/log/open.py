@@ -64,7 +64,7 @@ def open_log(
             files.log_id = identity.log_id
             engine = SqliteEngine(
                 path,
-                log_id=identity.log_id,
+                identity=identity,
                 files=files,
                 synchronous=synchronous,
                 busy_timeout_s=busy_timeout_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from mnemolog.domain.chain import follows
 from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import TurnRecorded
@@ -17,29 +18,29 @@ LONG_PAGE: Final = 250
 """The same of rows without content, and of those that are all kept."""
 
 _COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
-_STATE: Final = "stream, version, topic, state"
-SELECT: Final = f"SELECT {_COLUMNS} FROM events"
+_DIGEST_BEFORE: Final = (
+    "(SELECT digest FROM events AS before WHERE before.position = events.position - 1) AS digest_before"
+)
+SELECT: Final = f"SELECT {_COLUMNS}, digest, {_DIGEST_BEFORE} FROM events"
+"""Begins every query of events: what is returned for it was compared with the digests."""
 PAGE_BYTES: Final = 4 << 20
 """Bytes of content after which a page of events ends, however few they are: texts may have a mebibyte each."""
 NOT_A_TURN: Final = f"topic <> '{TurnRecorded.topic}'"
 _HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
 SPARSE: Final = "INDEXED BY events_sparse"
 """In SQLite, have a query use the index that holds no turns."""
-_OF_TURNS: Final = (
-    f"FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
-)
-_SELECT_TURNS: Final = f"SELECT {_COLUMNS} {_OF_TURNS}"
-_SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {_OF_TURNS}"
+_OF_TURNS: Final = f"WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
+_SELECT_TURNS: Final = f"{SELECT} {_OF_TURNS}"
+_SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) FROM events {_OF_TURNS}"
 _SELECT_NOT_TURNS: Final = f"{SELECT} {SPARSE} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
 _SELECT_HEADS: Final = (
     "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? ORDER BY version"
 )
-_SELECT_FIRST_STATES: Final = (
-    f"SELECT {_STATE} FROM events {SPARSE} WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? "
-    "ORDER BY stream"
+_SELECT_BEGINNINGS: Final = (
+    f"{SELECT} {SPARSE} WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? ORDER BY stream"
 )
-_SELECT_STATES_BETWEEN: Final = (
-    f"SELECT {_STATE} FROM events {SPARSE} WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} "
+_SELECT_BETWEEN: Final = (
+    f"{SELECT} {SPARSE} WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} "
     "AND topic = ? ORDER BY stream, version"
 )
 _SELECT_SEALED: Final = "SELECT 1 FROM events WHERE stream = ? AND substr(state, 1, 1) = ? LIMIT 1"
@@ -58,6 +59,7 @@ _SELECT_KEY_AT: Final = "SELECT key FROM events WHERE stream = ? AND version = ?
 _SELECT_KEYS: Final = "SELECT version, key FROM events WHERE stream = ? AND key IS NOT NULL ORDER BY version"
 _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
 _SELECT_POSITION_AT: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
+_COUNT_VERSIONS: Final = "SELECT count(*) FROM events WHERE stream = ? AND version > ? AND version <= ?"
 _COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
 _SELECT_TOPICS: Final = (
     "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ? ORDER BY version"
@@ -73,10 +75,16 @@ class LogReader:
     """Queries on one connection. `after` is exclusive and `upto` inclusive throughout.
 
     `?` is a parameter and `events` the table of the log; a database that writes either differently translates them
-    in `_one` and `_all`.
+    in `_run`.
+
+    An event is returned only as it was recorded: its digest fits its content and the digest of the event before it.
+    Otherwise, and where the log goes on behind a position that has no event, this raises `LogDamaged`.
     """
 
-    __slots__ = ()
+    __slots__ = ("genesis",)
+
+    genesis: bytes
+    """digest(0)."""
 
     def head(self) -> tuple[int, Any] | None:
         """Return the last position and its digest as stored, None for an empty log."""
@@ -94,17 +102,50 @@ class LogReader:
         """Return which of `streams` has the first event with an idempotency key."""
         raise NotImplementedError
 
-    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
-        """Return the first row, None if there is none."""
-        raise NotImplementedError
-
-    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
-        """Return all rows."""
+    def _run(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        """Run a query, and return the cursor of its rows."""
         raise NotImplementedError
 
     def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
         """Return the first rows whose states, the fifth column, have up to `PAGE_BYTES` and what the last one has."""
         raise NotImplementedError
+
+    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        """Return the first row, None if there is none."""
+        found = self._run(query, parameters).fetchone()
+        return None if found is None else self._checked(query, [found])[0]
+
+    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        """Return all rows."""
+        return self._checked(query, self._run(query, parameters).fetchall())
+
+    def _checked(self, query: str, rows: list[Any]) -> list[Any]:
+        """Return rows: events without their digests, if they are what was recorded."""
+        if not query.startswith(SELECT):
+            return rows
+        found = []
+        for row in rows:
+            position, stream, version, topic, state, key, recorded_at, digest, before = row
+            if before is None:
+                if position != 1:
+                    raise self._gone(position - 1)
+                before = self.genesis
+            named = None if key is None else key.encode()
+            if not follows(
+                before, position, stream.encode(), version, topic.encode(), state, named, recorded_at, digest
+            ):
+                raise LogDamaged("its digest does not match its content and the event before it", position=position)
+            found.append(row[:7])
+        return found
+
+    def _require_none(self, position: int) -> None:
+        """Raise `LogDamaged` if the log goes on behind a position that has no event."""
+        head = self.head()
+        if head is not None and 0 < position < head[0]:
+            raise self._gone(position)
+
+    def _gone(self, position: int) -> LogDamaged:
+        return LogDamaged("its event is gone, or its position was changed", position=position)
 
     def _rows(
         self,
@@ -143,8 +184,11 @@ class LogReader:
         return found
 
     def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
-        """Return event rows in order."""
-        return self._page(_SELECT_RANGE, (after, upto, limit))
+        """Return event rows in order, from the first on."""
+        found = self._checked(_SELECT_RANGE, self._page(_SELECT_RANGE, (after, upto, limit)))
+        if not found and after < upto:
+            self._require_none(after + 1)
+        return found
 
     def events_at(self, positions: Sequence[int], select: str = SELECT) -> list[Any]:
         """Return the event rows at positions, in order; with another `select`, its columns."""
@@ -153,7 +197,10 @@ class LogReader:
         # The last one is repeated up to a power of two, so that there are few queries: each is prepared and kept.
         given = [*positions, *[positions[-1]] * ((1 << (len(positions) - 1).bit_length()) - len(positions))]
         places = ", ".join("?" * len(given))
-        return self._all(f"{select} WHERE position IN ({places}) ORDER BY position", tuple(given))
+        found = self._all(f"{select} WHERE position IN ({places}) ORDER BY position", tuple(given))
+        if select is SELECT and len(found) < len(set(positions)):
+            self._require_none(min({*positions}.difference(row[0] for row in found)))
+        return found
 
     def streams_at(self, positions: Sequence[int]) -> list[tuple[int, str]]:
         """Return position and stream of the events at positions, in order. Must not read more of them."""
@@ -161,15 +208,19 @@ class LogReader:
 
     def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
         """Return position and stream of events in order. Must not read more of them."""
-        return self._all(_SELECT_STREAM_NAMES, (after, upto, limit))
+        return _without_gaps(self._all(_SELECT_STREAM_NAMES, (after, upto, limit)), column=0, after=after)
 
     def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[Any]:
         """Return event rows of a stream after a version, up to a position."""
-        return self._page(_SELECT_STREAM, (stream, after, upto, limit))
+        found = self._checked(_SELECT_STREAM, self._page(_SELECT_STREAM, (stream, after, upto, limit)))
+        return _without_gaps(found, column=2, after=after)
 
     def event_at(self, position: int) -> Any:
         """Return the event row at a position."""
-        return self._one(_SELECT_AT, (position,))
+        found = self._one(_SELECT_AT, (position,))
+        if found is None:
+            self._require_none(position)
+        return found
 
     def first_event(self, stream: str) -> Any:
         """Return the event row of version 1."""
@@ -198,7 +249,15 @@ class LogReader:
 
     def position_at(self, stream: str, version: int) -> int:
         """Return the position of a version that exists."""
-        return int(self._one(_SELECT_POSITION_AT, (stream, version))[0])
+        found = self._value(_SELECT_POSITION_AT, (stream, version))
+        if found is None:
+            raise LogDamaged(f"version {version} of {stream!r} is gone")
+        return int(found)
+
+    def require_versions(self, stream: str, *, after: int, upto: int) -> None:
+        """Raise `LogDamaged` if a version in `(after, upto]` is gone. Reads no event."""
+        if self._value(_COUNT_VERSIONS, (stream, after, upto)) != upto - after:
+            raise LogDamaged(f"{stream!r} has lost some of its versions {after + 1} to {upto}")
 
     def not_turns(self, stream: str, *, after: int, page: int = PAGE) -> Iterator[EventRow]:
         """Yield event rows of a stream after a version, without turns. Does not read the turns in between."""
@@ -221,13 +280,13 @@ class LogReader:
         """Yield position, version, topic and the first three bytes of the state of every event of a stream."""
         return self._rows(_SELECT_HEADS, lambda row: (stream, row[1]), first=(0, 0), page=LONG_PAGE)
 
-    def first_states(self, topic: str) -> Iterator[tuple[str, int, str, bytes]]:
-        """Yield stream, version, topic and state of every first event of a stream that has this topic."""
-        return self._rows(_SELECT_FIRST_STATES, lambda row: (topic, row[0]), first=("",))
+    def beginnings(self, topic: str) -> Iterator[EventRow]:
+        """Yield the event row of every first event of a stream that has this topic. No turns."""
+        return self._rows(_SELECT_BEGINNINGS, lambda row: (topic, row[1]), first=(0, ""))
 
-    def states_between(self, first: str, last: str, topic: str) -> Iterator[tuple[str, int, str, bytes]]:
-        """Yield the same of every event of a topic in the streams `first` to `last`, both included. No turns."""
-        return self._rows(_SELECT_STATES_BETWEEN, lambda row: (last, row[0], row[1], topic), first=(first, 0))
+    def between(self, first: str, last: str, topic: str) -> Iterator[EventRow]:
+        """Yield the event rows of a topic in the streams `first` to `last`, both included. No turns."""
+        return self._rows(_SELECT_BETWEEN, lambda row: (last, *row[1:3], topic), first=(0, first, 0))
 
     def holds_sealed(self, stream: str) -> bool:
         """Whether a stream has encrypted content."""
@@ -271,11 +330,11 @@ class LogReader:
         """Return stream, version, topic and the first three bytes of the state of an event."""
         return self._one(_SELECT_HEAD_AT, (position,))
 
-    def states(
+    def versions(
         self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
     ) -> list[Any]:
-        """Return version, topic and state of the events of a stream."""
-        query, parameters = "SELECT version, topic, state FROM events WHERE stream = ?", [stream, after, upto, limit]
+        """Return event rows of a stream with versions in `(after, upto]`."""
+        query, parameters = f"{SELECT} WHERE stream = ?", [stream, after, upto, limit]
         query += " AND version > ?" if after is not None else ""
         query += " AND version <= ?" if upto is not None else ""
         query += " ORDER BY version DESC" if descending else " ORDER BY version"
@@ -299,3 +358,11 @@ class LogReader:
         query = f"SELECT position FROM events WHERE {_HAS_PREFIX} ORDER BY position DESC LIMIT 1"
         found: int | None = self._value(query, (prefix, prefix))
         return found
+
+
+def _without_gaps(rows: list[Any], *, column: int, after: int) -> list[Any]:
+    """Return rows. Raises `LogDamaged` unless the numbers in a column follow `after` one by one."""
+    for number, row in enumerate(rows, after + 1):
+        if row[column] != number:
+            raise LogDamaged("the event before it is gone", position=row[0])
+    return rows

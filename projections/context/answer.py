@@ -9,7 +9,7 @@ from typing import Annotated
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
-from mnemolog.domain.references import TO_EVENT
+from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
 
@@ -39,7 +39,7 @@ class WhyLeftOut(StrEnum):
 class ContextPassage(Result, frozen=True, kw_only=True):
     """A turn, or a part of it, in a context."""
 
-    position: Position
+    position: ShownAt
     session: str
     scope: str
     role: Role
@@ -79,9 +79,9 @@ class ContextBlock(Result, frozen=True, kw_only=True):
     """Of this text alone: the sum over the blocks is not `Context.tokens`."""
     name: str = ""
     """The key, for a fact or a value."""
-    fact: Annotated[Position, TO_EVENT] | None = None
+    fact: Annotated[ShownAt, TO_EVENT] | None = None
     """The position of the assertion that decides, for a fact."""
-    positions: tuple[Annotated[Position, TO_EVENT], ...] = ()
+    positions: tuple[Annotated[ShownAt, TO_EVENT], ...] = ()
     """The turns it shows, in order."""
     passages: tuple[ContextPassage, ...] = ()
     """Likewise. Turns that follow one another in a session are one block."""

@@ -12,7 +12,7 @@ from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.references import TO_SESSION
+from mnemolog.domain.references import READ, TO_SESSION
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED
@@ -60,7 +60,7 @@ class Replay(Result, frozen=True, kw_only=True):
     position: Position
     digest: str
     events: int
-    sessions: tuple[SessionReplay, ...]
+    sessions: Annotated[tuple[SessionReplay, ...], READ]
 
     def __str__(self) -> str:
         return "\n".join(self.held())

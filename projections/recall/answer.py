@@ -13,7 +13,7 @@ import msgspec
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.position import Position
-from mnemolog.domain.references import TO_EVENT
+from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role
 from mnemolog.projections.read_models import Turn
@@ -46,7 +46,7 @@ class Hit(Result, frozen=True, kw_only=True):
     """The best passage of a long turn for the query; all of a turn of up to 500 characters."""
     relevance: float
     """How likely the turn has to do with the query, from 0 to 1. In `vector` mode its similarity, at least 0."""
-    position: Position
+    position: ShownAt
     session: str
     session_title: str
     """Empty if the session has none, or if it was forgotten."""

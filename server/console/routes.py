@@ -323,8 +323,7 @@ async def _gated(caller: Caller, target: Target, made: Awaitable[Any]) -> Any:
     visible = visible_of(with_pools(caller.store)[0])
     with reading(visible, f"console {target.path}") as shown:
         data = await made
-        if caller.scopes:
-            data = await read(caller.store, lambda _: visible.admitted(data))
+        data = await read(caller.store, lambda _: visible.admitted(data))
         shown.collect(data)
     return data
 

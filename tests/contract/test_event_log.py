@@ -194,12 +194,12 @@ class EventLogContract:
         with log.engine.reading() as reads:
             assert [row[2] for row in reads.not_turns(stream, after=3)] == list(range(4, 131))
             assert [row[1] for row in reads.state_heads(stream)] == list(range(1, 131))
-            between = [row[1] for row in reads.states_between(stream, stream, "t")]
+            between = [row[2] for row in reads.between(stream, stream, "t")]
             assert sorted(between) == list(range(1, 131))
             assert [row[2] for row in reads.turns_backward("session/s", after=1, upto=131)] == list(range(131, 1, -1))
             heads = reads.turn_heads_backward("session/s", after=5, upto=120)
             assert [row[1] for row in heads] == list(range(120, 5, -1))
-            assert [row[0] for row in reads.first_states("t")] == [stream]
+            assert [row[1] for row in reads.beginnings("t")] == [stream]
         newest = log.last_turns("session/s", after=0, upto=None, limit=60)
         assert texts_of(newest) == [str(n) for n in range(129, 69, -1)]
 

@@ -211,7 +211,8 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
 
 def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
     """Decrypt the newest content of a stream that was encrypted with a series. Raises `KeysMissing`, `LogDamaged`."""
-    for version, topic, state in log.stored_states(stream, after=None, upto=None, descending=True, limit=STATES_MAX):
+    newest = log.stored_versions(stream, after=None, upto=None, descending=True, limit=STATES_MAX)
+    for _, _, version, topic, state, *_ in newest:
         # Damage can turn a value into one of another type, which the check of the log reports.
         if isinstance(state, bytes) and state[:1] == _SEALED and state[2:3] == bytes((series,)):
             log.decode(ORIGIN, stream, version, topic, state)

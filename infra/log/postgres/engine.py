@@ -85,6 +85,9 @@ _UNKNOWN: Final = (
 def _translated(query: str) -> str:
     """Return a query as `LogReader` writes it in PostgreSQL's words: of one log, with binary parameters."""
     query = query.replace(f" {SPARSE}", "").replace("?", "%b")
+    query = query.replace(
+        "FROM events AS before WHERE", f"FROM {schema.SCHEMA}.events AS before WHERE before.log = events.log AND"
+    )
     return query.replace("FROM events WHERE", f"FROM {schema.SCHEMA}.events WHERE log = %b AND")
 
 
@@ -93,9 +96,11 @@ class PostgresReader(LogReader):
 
     __slots__ = ("_again", "_cursor", "_seen", "driver", "log")
 
-    def __init__(self, driver: Driver, log: int, seen: SeenHead, *, again: Callable[[], Driver] | None = None) -> None:
+    def __init__(
+        self, driver: Driver, log: int, seen: SeenHead, genesis: bytes, *, again: Callable[[], Driver] | None = None
+    ) -> None:
         """`again` connects again where a query lost the connection. None inside a transaction, which is lost too."""
-        self.log, self._seen, self._again = log, seen, again
+        self.log, self._seen, self._again, self.genesis = log, seen, again, genesis
         self.use(driver)
 
     def use(self, driver: Driver) -> None:
@@ -108,7 +113,7 @@ class PostgresReader(LogReader):
         Then follows the digest at the position `seen`.
         """
         query = _HEAD_ROW + " FOR UPDATE" * lock
-        return self._run(query, (seen, self.log)).fetchone()
+        return self._sent(query, (seen, self.log)).fetchone()
 
     def head(self) -> tuple[int, Any] | None:
         """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them.
@@ -116,7 +121,7 @@ class PostgresReader(LogReader):
         Raises `StoreReplaced` if the log does not have the last head that was seen.
         """
         before = self._seen.known  # Before the query: what other threads append meanwhile may be missing in it.
-        found = self._run(_SELECT_HEAD, (before.position, before.position, self.log)).fetchone()
+        found = self._sent(_SELECT_HEAD, (before.position, before.position, self.log)).fetchone()
         head, digest_there = (NOTHING, None) if found is None else (Known(*found[:2]), found[2])
         if contradiction(before, head, digest_there):
             row = self.head_row(before.position)  # If that is as it was, events were cut off: `verify` finds it.
@@ -142,16 +147,13 @@ class PostgresReader(LogReader):
         """Return a page of rows, as they are inserted."""
         return self._all(_SELECT_STAGED, (after, upto))
 
-    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
-        return self._run(_translated(query), (self.log, *parameters)).fetchone()
-
-    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
-        return self._run(_translated(query), (self.log, *parameters)).fetchall()
+    def _run(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+        return self._sent(_translated(query), (self.log, *parameters))
 
     def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
-        return [row[:-1] for row in self._all(_WITHIN_PAGE.format(query), parameters)]
+        return [row[:-1] for row in self._run(_WITHIN_PAGE.format(query), parameters)]
 
-    def _run(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+    def _sent(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
         for _ in range(LOST_TRIES):
             try:
                 return self._cursor.execute(query, parameters)
@@ -165,10 +167,10 @@ class PostgresReader(LogReader):
 class PostgresConnection(LogConnection):
     """Implements `LogConnection`. It is made again where the server has closed it."""
 
-    def __init__(self, settings: Settings, *, log: int, log_id: str, path: Path, seen: SeenHead) -> None:
-        self._settings, self._log, self._log_id, self._path, self._seen = settings, log, log_id, path, seen
+    def __init__(self, settings: Settings, *, log: int, identity: LogIdentity, path: Path, seen: SeenHead) -> None:
+        self._settings, self._log, self._log_id, self._path, self._seen = settings, log, identity.log_id, path, seen
         self.driver = settings.connect_again()
-        self.reads = PostgresReader(self.driver, log, seen)
+        self.reads = PostgresReader(self.driver, log, seen, identity.genesis)
         self._cursor = self.driver.cursor(binary=True)
         self._head: tuple[int, bytes | bytearray] = (0, b"")
         self._last: StagedRow | None = None
@@ -318,6 +320,7 @@ class PostgresEngine(LogEngine):
         seen: SeenHead,
     ) -> None:
         self._settings, self.log, self._identity, self._path, self.seen = settings, log, identity, path, seen
+        self._genesis = identity.genesis
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool(self._connect)
         self._closed = False
@@ -328,7 +331,7 @@ class PostgresEngine(LogEngine):
     def reading(self) -> Iterator[PostgresReader]:
         """See `LogEngine`."""
         with self._connected() as (driver, again):
-            yield PostgresReader(driver, self._number(driver), self.seen, again=again)
+            yield PostgresReader(driver, self._number(driver), self.seen, self._genesis, again=again)
 
     @contextmanager
     def _driver(self) -> Iterator[Driver]:
@@ -368,7 +371,7 @@ class PostgresEngine(LogEngine):
             undo = f"`UPDATE {schema.SCHEMA}.head SET moved_to = '' WHERE log = {log}` in its database"
             raise moved(self._path.parent, place, undo=undo)
         connection = PostgresConnection(
-            self._settings, log=log, log_id=self._identity.log_id, path=self._path, seen=self.seen
+            self._settings, log=log, identity=self._identity, path=self._path, seen=self.seen
         )
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
@@ -465,5 +468,5 @@ class PostgresEngine(LogEngine):
     def _connect(self) -> Driver:
         """Return a new connection for reads. It may lead to another server, so that the log is compared first."""
         return self._settings.connect_again(
-            lambda driver: PostgresReader(driver, self._number(driver), self.seen).head()
+            lambda driver: PostgresReader(driver, self._number(driver), self.seen, self._genesis).head()
         )

@@ -15,7 +15,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.engine import LogConnection, LogEngine, StagedRow, altered_triggers, moved
+from mnemolog.infra.log.engine import LogConnection, LogEngine, LogIdentity, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.reader import PAGE_BYTES, LogReader
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
@@ -52,8 +52,8 @@ class SqliteReader(LogReader):
 
     __slots__ = ("driver",)
 
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
+    def __init__(self, driver: Any, genesis: bytes) -> None:
+        self.driver, self.genesis = driver, genesis
 
     def head(self) -> tuple[int, Any] | None:
         """See `LogReader`."""
@@ -73,12 +73,8 @@ class SqliteReader(LogReader):
         found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (to_json(streams).decode(), key))
         return found
 
-    def _one(self, query: str, parameters: tuple[Any, ...]) -> Any:
-        return self.driver.execute(query, parameters).fetchone()
-
-    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
-        found: list[Any] = self.driver.execute(query, parameters).fetchall()
-        return found
+    def _run(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        return self.driver.execute(query, parameters)
 
     def _page(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
         found, size = list[Any](), 0
@@ -93,10 +89,10 @@ class SqliteReader(LogReader):
 class SqliteConnection(LogConnection):
     """Implements `LogConnection`."""
 
-    def __init__(self, connection: sa.Connection, files: OpenedFiles) -> None:
+    def __init__(self, connection: sa.Connection, files: OpenedFiles, genesis: bytes) -> None:
         self._connection, self._files = connection, files
         self.driver: Any = connection.connection.driver_connection
-        self.reads = SqliteReader(self.driver)
+        self.reads = SqliteReader(self.driver, genesis)
 
     def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """See `LogConnection`. The insert itself checks the head: had it moved, the next position would be taken.
@@ -175,13 +171,14 @@ class SqliteEngine(LogEngine):
         self,
         path: Path,
         *,
-        log_id: str,
+        identity: LogIdentity,
         files: OpenedFiles,
         synchronous: sqlite.Synchronous,
         busy_timeout_s: float,
         read_only: bool = False,
     ) -> None:
-        self.path, self.busy_timeout_s, self._log_id, self._files = path, busy_timeout_s, log_id, files
+        self.path, self.busy_timeout_s, self._files = path, busy_timeout_s, files
+        self._log_id, self._genesis = identity.log_id, identity.genesis
         self._moved = StoreLayout(path.parent).moved
         self.driver_errors = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error
         self.pool = sqlite.create_engine(
@@ -203,7 +200,7 @@ class SqliteEngine(LogEngine):
         """See `LogEngine`."""
         try:
             with self.pool.connect() as connection:
-                yield SqliteReader(connection.connection.driver_connection)
+                yield SqliteReader(connection.connection.driver_connection, self._genesis)
         except sqlite.driver_errors() as error:
             raise self.error_of(error) from error
         self._files.require_in_place()
@@ -215,7 +212,7 @@ class SqliteEngine(LogEngine):
         return self._connect()
 
     def _connect(self) -> SqliteConnection:
-        connection = SqliteConnection(self.pool.connect(), self._files)
+        connection = SqliteConnection(self.pool.connect(), self._files, self._genesis)
         if changed := altered_triggers(_triggers(connection.driver), APPEND_ONLY_TRIGGERS):
             connection.close()
             raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")

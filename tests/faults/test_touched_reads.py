@@ -1,0 +1,167 @@
+"""No read gives what a log says that was changed from outside; what does not need the event still answers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from mnemolog import LogDamaged, MemoryStore
+from mnemolog.adapters.support.store_access import log_of
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.reader import LogReader
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from tests.faults.tamper import Tampering, copy_store
+from tests.support import FakeClock, HashEncoder
+
+pytestmark = pytest.mark.promise("P6")
+
+FERRY, PORTO = "ferry", "Porto"
+GIVEN = {
+    "after": 0,
+    "upto": 100,
+    "limit": 100,
+    "position": 3,
+    "positions": [1, 3],
+    "stream": "session/a",
+    "streams": ["session/a"],
+    "key": "k",
+    "topic": "turn.recorded.v1",
+    "topics": (),
+    "prefix": "",
+    "first": "session/a",
+    "last": "session/b",
+    "version": 2,
+    "latest": 4,
+    "batch_max": 100,
+    "descending": False,
+}
+"""An argument for each parameter of the queries of a log."""
+OPERATIONS = {
+    "recall": lambda store: store.recall("ferry", mode="text"),
+    "recall of another": lambda store: store.recall("castle", mode="text", k=1),
+    "recall by meaning": lambda store: store.recall("the ferry", mode="vector", k=1),
+    "context": lambda store: store.context("ferry", 200),
+    "turns": lambda store: store.turns("a"),
+    "turns of another": lambda store: store.turns("b"),
+    "last turns": lambda store: store.session("a").turns(last=1),
+    "as of": lambda store: store.session("a").at(4).turns(),
+    "messages": lambda store: store.session("a").messages(),
+    "find": lambda store: store.find("ferry"),
+    "fact": lambda store: store.fact("user/city"),
+    "facts": lambda store: store.facts(),
+    "facts of others": lambda store: store.facts("user/food"),
+    "fact history": lambda store: store.fact_history("user/city"),
+    "sessions": lambda store: store.sessions(agent="guide"),
+    "sessions of others": lambda store: store.sessions(agent="assistant"),
+    "standing": lambda store: store.standing(),
+    "events": lambda store: list(store.events()),
+    "events before": lambda store: list(store.events(upto=2)),
+    "replay": lambda store: store.replay(),
+    "timeline": lambda store: list(store.audit.timeline()),
+    "within a scope": lambda store: store.within("trips").recall("ferry", mode="text"),
+}
+EDITS = {
+    "its content": "UPDATE events SET state = CAST(state || x'00' AS BLOB) WHERE position = ?",
+    "its time": "UPDATE events SET recorded_at = recorded_at + 60000000 WHERE position = ?",
+    "its digest": "UPDATE events SET digest = zeroblob(32) WHERE position = ?",
+    "its stream": "UPDATE events SET stream = stream || '/x' WHERE position = ?",
+    "gone": "DELETE FROM events WHERE position = ?",
+}
+EVENTS = {FERRY: 3, PORTO: 8, "guide": 1}
+"""A word that only one event has, and its position."""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    with MemoryStore.open(
+        tmp_path_factory.mktemp("told") / "memory", model=HashEncoder(), clock=FakeClock(), encrypt=False
+    ) as store:
+        store.start_session("a", scope="trips", agent="guide")
+        store.record("a", "user", "Always write in short sentences.")
+        store.record("a", "user", "We take the ferry at nine.", key="k")
+        store.record("a", "assistant", "It is on the river.")
+        store.start_session("b", scope="work")
+        store.record("b", "user", "The castle is closed.")
+        store.assert_fact("user/food", "bread")
+        store.assert_fact("user/city", "Porto")
+        store.record("a", "user", "And the museum as well.")
+        store.recall("ferry", min_position=store.head().position)
+        yield store
+
+
+def copied(told, folder, *, projections=True):
+    """A copy of the store, with projections that have read all of it."""
+    copy_store(log_of(told), folder)
+    if projections:
+        with MemoryStore.open(folder, model=HashEncoder()) as store:
+            store.recall("ferry", min_position=store.head().position)
+    return folder
+
+
+def edit(folder, how, position):
+    tampering = Tampering(folder / LOG_FILE)
+    tampering.execute(EDITS[how], (position,))
+    tampering.put_triggers_back()
+    tampering.connection.close()
+
+
+@pytest.mark.parametrize("word", EVENTS)
+@pytest.mark.parametrize("how", EDITS)
+def test_what_needs_a_touched_event_is_refused_and_nothing_else(told, tmp_path, how, word):
+    """With projections that have read the event as it was, so that every answer could be given without the log."""
+    folder = copied(told, tmp_path / "memory")
+    needs = {name for name, ask in OPERATIONS.items() if word in repr(ask(told))}
+    edit(folder, how, EVENTS[word])
+    refused, positions = set(), set()
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        for name, ask in OPERATIONS.items():
+            try:
+                ask(store)
+            except LogDamaged as error:
+                refused.add(name)
+                positions.add(error.position)
+    assert needs
+    assert refused >= needs
+    assert EVENTS[word] in positions
+    others = {name for name in OPERATIONS if "other" in name}
+    assert refused.isdisjoint(others - needs)
+
+
+@pytest.mark.parametrize("how", EDITS)
+def test_projections_are_not_built_over_a_touched_event(told, tmp_path, how):
+    """Without projections every answer would have to be built from the log."""
+    folder = copied(told, tmp_path / "memory", projections=False)
+    edit(folder, how, EVENTS[FERRY])
+    with MemoryStore.open(folder, model=None) as store:
+        for ask in (lambda: store.recall("castle"), lambda: store.rebuild("views"), store.replay, store.sessions):
+            with pytest.raises(LogDamaged, match=f"position {EVENTS[FERRY]}:"):
+                ask()
+
+
+@pytest.mark.parametrize("how", ["its content", "its time", "its digest"])
+def test_no_query_of_the_log_gives_a_touched_event(told, tmp_path, how):
+    """All methods of the reader and of the log are called: a new one is held to it as well."""
+    folder = copied(told, tmp_path / "memory", projections=False)
+    edit(folder, how, EVENTS[FERRY])
+    gave = set()
+    with MemoryStore.open(folder, model=None) as store, log_of(store).reading() as reads:
+        for owner, kind in ((reads, LogReader), (log_of(store), EventLog)):
+            for name, method in inspect.getmembers(kind, inspect.isfunction):
+                parameters = inspect.signature(method).parameters.values()
+                taken = {item.name for item in parameters if item.default is item.empty} - {"self"}
+                if name.startswith("_") or not taken or not taken <= GIVEN.keys():
+                    continue
+                gave.add(name)
+                try:
+                    answer = getattr(owner, name)(**{key: GIVEN[key] for key in taken})
+                    given = repr(list(answer) if isinstance(answer, Iterator) else answer)
+                except LogDamaged:
+                    continue
+                assert name in RAW or FERRY not in given, name
+    assert {"events", "event_at", "read", "read_at", "not_turns", "turns_backward", "versions", "selected"} <= gave
+
+
+RAW = {"stored", "stored_rows"}
+"""What `verify`, exports and copies follow digest by digest themselves."""
