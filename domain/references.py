@@ -29,12 +29,11 @@ def shown_at(value: Any, found: set[int]) -> set[int]:
     """Add the positions of the events whose content a value shows, in everything that it holds. Return them all."""
     if isinstance(value, msgspec.Struct):
         for name, is_position in _shown_by(type(value)):
-            if not (held := getattr(value, name)):
-                continue
-            if not is_position:
-                shown_at(held, found)
-            else:
+            held = getattr(value, name)
+            if is_position and held:
                 found.update(held if isinstance(held, tuple) else (held,))
+            elif held:
+                shown_at(held, found)
     elif isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
             shown_at(item, found)

@@ -130,10 +130,8 @@ class LogReader:
                 if position != 1:
                     raise self._gone(position - 1)
                 before = self.genesis
-            named = None if key is None else key.encode()
-            if not follows(
-                before, position, stream.encode(), version, topic.encode(), state, named, recorded_at, digest
-            ):
+            named = stream.encode(), version, topic.encode(), state, None if key is None else key.encode()
+            if not follows(before, position, *named, recorded_at, digest):
                 raise LogDamaged("its digest does not match its content and the event before it", position=position)
             found.append(row[:7])
         return found
