@@ -175,3 +175,28 @@ def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch
         database.execute("ROLLBACK")
         for made in ("memory", "memory_keys"):
             database.execute(f"DROP DATABASE {made} WITH (FORCE)")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM mnemolog.events WHERE log = (SELECT log FROM mnemolog.head WHERE name = %s) AND position = 3",
+        "UPDATE mnemolog.events SET recorded_at = recorded_at + 1 "
+        "WHERE log = (SELECT log FROM mnemolog.head WHERE name = %s) AND position = 3",
+    ],
+    ids=["gone", "changed"],
+)
+def test_what_a_superuser_changes_past_the_triggers_is_not_read(postgres_url, name, local, change):
+    """With projections that have read it as it was, and without: then nothing is built over it."""
+    with MemoryStore.open(postgres_url, log=name, local=local, model=HashEncoder(), background=False) as store:
+        chat = store.session("trip")
+        for said in ("the castle is closed", "the ferry leaves at noon", "the river is wide", "the bridge is open"):
+            chat.record("user", said)
+        assert store.recall("ferry").hits[0].position == 3
+        with connect(postgres_url) as database:
+            database.execute("SET session_replication_role = replica")
+            database.execute(change, (name,))
+        assert store.recall("castle", mode="text", k=1).hits[0].position == 2
+        for read in (lambda: store.recall("ferry"), lambda: chat.turns(), lambda: store.rebuild("views"), store.replay):
+            with pytest.raises(errors.LogDamaged, match="position 3:"):
+                read()
