@@ -123,17 +123,17 @@ class LogReader:
         """Return rows: events without their digests, if they are what was recorded."""
         if not query.startswith(SELECT):
             return rows
-        found = []
-        for row in rows:
-            position, stream, version, topic, state, key, recorded_at, digest, before = row
-            if before is None:
-                if position != 1:
+        found, position = [], 0
+        try:
+            for position, stream, version, topic, state, key, recorded_at, digest, before in rows:
+                if before is None and position != 1:
                     raise self._gone(position - 1)
-                before = self.genesis
-            named = stream.encode(), version, topic.encode(), state, None if key is None else key.encode()
-            if not follows(before, position, *named, recorded_at, digest):
-                raise LogDamaged("its digest does not match its content and the event before it", position=position)
-            found.append(row[:7])
+                row = position, stream.encode(), version, topic.encode(), state, key and key.encode(), recorded_at
+                if not follows(before or self.genesis, *row, digest):
+                    raise LogDamaged("its digest does not match its content and the event before it", position=position)
+                found.append((position, stream, version, topic, state, key, recorded_at))
+        except AttributeError as error:  # Damage can turn a text into a value of another type.
+            raise LogDamaged("one of its texts is none", position=position) from error
         return found
 
     def _require_none(self, position: int) -> None:
