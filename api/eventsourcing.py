@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 from uuid import UUID
@@ -95,18 +96,17 @@ class LogAggregateRecorder(AggregateRecorder):
     ) -> Sequence[StoredEvent]:
         """Return what was stored of one aggregate with versions in `(gt, lte]`."""
         stream = self._stream(originator_id)
-        keys = dict(self.log.keys(stream))
-        if not keys:
+        if not self.log.keys(stream):
             rows = self.log.stored_versions(stream, after=gt, upto=lte, descending=desc, limit=limit)
             return [StoredEvent(originator_id, *row[2:5]) for row in rows]
-        stored_as = {int(keys.get(at, at)): at for at in range(1, self.log.version(stream) + 1)}
-        chosen = (n for n in sorted(stored_as, reverse=desc) if (gt is None or n > gt) and (lte is None or n <= lte))
-        found = []
-        for version in islice(chosen, limit):
-            at = stored_as[version]
-            (row,) = self.log.stored_versions(stream, after=at - 1, upto=at, descending=False, limit=1)
-            found.append(StoredEvent(originator_id, version, *row[3:5]))
-        return found
+        rows = self.log.stored_versions(stream, after=None, upto=None, descending=False, limit=None)
+        found = (StoredEvent(originator_id, int(key or version), *stored) for _, _, version, *stored, key, _ in rows)
+        chosen = (
+            item
+            for item in sorted(found, key=attrgetter("originator_version"), reverse=desc)
+            if (gt is None or item.originator_version > gt) and (lte is None or item.originator_version <= lte)
+        )
+        return list(islice(chosen, limit))
 
     def _append(self, stored_events: Sequence[StoredEvent], tx: Transaction) -> list[Position]:
         positions = []

@@ -144,7 +144,7 @@ class EventLog(fork_guard.OfOneProcess):
             if not rows:
                 return
             yield events
-            after = self._last_of(rows, after)
+            after = events[-1].position
 
     def read_at(self, positions: Sequence[int]) -> list[RecordedEvent]:
         """Return the events at these positions, in order. Raises `UndecodableEvent`."""
@@ -175,14 +175,9 @@ class EventLog(fork_guard.OfOneProcess):
             if not rows:
                 return
             yield rows
-            after = self._last_of(rows, after)
-
-    def _last_of(self, rows: Sequence[EventRow], after: Position) -> Position:
-        """Return the position of the last row. Raises `LogDamaged` if reading on from there would never end."""
-        last = Position(rows[-1][0])
-        if last <= after:
-            raise errors.LogDamaged(f"{self.path}: its pages lead back from position {after} to {last}", position=last)
-        return last
+            before, after = after, Position(rows[-1][0])
+            if after <= before:  # Reading on from there would never end.
+                raise errors.LogDamaged(f"{self.path}: its pages lead back from position {before}", position=after)
 
     def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
         """Return the event of stored bytes. Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`."""
@@ -199,9 +194,7 @@ class EventLog(fork_guard.OfOneProcess):
             if not rows:
                 return
             yield events
-            if rows[-1][2] <= after:
-                raise errors.LogDamaged(f"{self.path}: its index leads back to version {rows[-1][2]} of {stream!r}")
-            after = Version(rows[-1][2])
+            after = events[-1].version
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it. Both take as many questions."""

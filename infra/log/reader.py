@@ -186,7 +186,7 @@ class LogReader:
         found = self._checked(_SELECT_RANGE, self._page(_SELECT_RANGE, (after, upto, limit)))
         if not found and after < upto:
             self._require_none(after + 1)
-        return found
+        return _without_gaps(found, column=0, after=after)
 
     def events_at(self, positions: Sequence[int], select: str = SELECT) -> list[Any]:
         """Return the event rows at positions, in order; with another `select`, its columns."""
