@@ -362,5 +362,5 @@ def _without_gaps(rows: list[Any], *, column: int, after: int) -> list[Any]:
     """Return rows. Raises `LogDamaged` unless the numbers in a column follow `after` one by one."""
     for number, row in enumerate(rows, after + 1):
         if row[column] != number:
-            raise LogDamaged("the event before it is gone", position=row[0])
+            raise LogDamaged("the event before it is gone, or the pages lead back to it", position=row[0])
     return rows

@@ -310,10 +310,9 @@ def test_pages_that_lead_back_to_themselves_end_a_read_with_an_error(store, monk
 
     for n in range(9):
         store.session("trip").record("user", f"turn {n}")
-    for name in ("stored", "events"):
-        whole = getattr(SqliteReader, name)
-        again = lambda self, *, after, upto, limit, whole=whole: whole(self, after=0, upto=upto, limit=3)  # noqa: E731
-        monkeypatch.setattr(SqliteReader, name, again)
+    whole = SqliteReader._page
+    again = lambda self, query, parameters: whole(self, query, (0, parameters[1], 3))  # noqa: E731
+    monkeypatch.setattr(SqliteReader, "_page", again)
     log = log_of(store)
     with pytest.raises(LogDamaged, match="lead back"):
         list(log.read(after=0, upto=log.head().position))

@@ -1,7 +1,5 @@
 """No read gives what a log says that was changed from outside; what does not need the event still answers."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 
