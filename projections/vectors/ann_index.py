@@ -10,11 +10,14 @@ from __future__ import annotations
 import io
 import math
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Final, NamedTuple, cast
 
 import faiss
 import numpy as np
+from faiss.contrib.exhaustive_search import knn_ground_truth
 from numpy.typing import NDArray
 
 from mnemolog.projections.sql.packed_vectors import Vectors, unpack
@@ -55,6 +58,21 @@ _LISTS: Final = struct.Struct("<qq")
 _SIZE: Final = struct.Struct("<Q")
 _LISTS_BEGIN: Final = 4 + 4 * 8
 """What comes before the lists: a kind and four numbers."""
+
+
+@contextmanager
+def in_calling_thread() -> Iterator[None]:
+    """Let FAISS and its BLAS compute in the calling thread only. Use it with `with`, or as a decorator.
+
+    Further threads spin while they wait for one another, and on a busy machine they wait most of the time. The setting
+    is the calling thread's own: FAISS in other threads of the process computes with as many as before.
+    """
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
 
 
 class Effort(NamedTuple):
@@ -107,6 +125,7 @@ class Coarse:
         return written.getvalue()
 
 
+@in_calling_thread()
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
     """Build an index of `rows`, numbered from 0. Memory: a few bytes per row, and a training sample."""
     index: Any = faiss.index_factory(dimension, factory_for(rows.count, dimension), _METRIC)
@@ -211,23 +230,14 @@ def _effort_for(index: Any, rows: ExactRows) -> Effort:
     return Effort(min(lists, round(probes * MARGIN)), round(candidates * MARGIN))
 
 
-def _nearest(queries: Vectors, rows: ExactRows, tried: Rows) -> Rows:
+def _nearest(queries: Vectors, rows: ExactRows, tried: Rows) -> list[Rows]:
     """Return the `TRIED_K` nearest rows of each query, which is the row `tried`, itself excluded."""
-    best = np.empty((len(queries), 0), dtype=np.float32)
-    nearest, start = np.empty((len(queries), 0), dtype=np.int64), 0
-    for piece in rows.pieces():
-        scored = queries @ unpack(piece, rows.dimension).T
-        own = np.flatnonzero((tried >= start) & (tried < start + len(piece)))
-        scored[own, tried[own] - start] = -np.inf
-        best = np.concatenate((best, scored), axis=1)
-        numbers = np.broadcast_to(np.arange(start, start + len(piece)), scored.shape)
-        nearest, start = np.concatenate((nearest, numbers), axis=1), start + len(piece)
-        if best.shape[1] > TRIED_K:
-            kept = np.argpartition(-best, TRIED_K, axis=1)[:, :TRIED_K]
-            best, nearest = np.take_along_axis(best, kept, axis=1), np.take_along_axis(nearest, kept, axis=1)
-    return nearest
+    pieces = (unpack(piece, rows.dimension) for piece in rows.pieces())
+    found = knn_ground_truth(queries, pieces, TRIED_K + 1, _METRIC, ngpu=0)[1]
+    return [near[near != own][:TRIED_K] for near, own in zip(found, tried, strict=True)]
 
 
+@in_calling_thread()
 def _searched(
     index: Any, queries: Vectors, wanted: int, *, probes: int, among: NDArray[np.bool_] | None = None
 ) -> Rows:
@@ -236,15 +246,7 @@ def _searched(
     if among is not None:
         library: Any = faiss
         parameters.sel = library.IDSelectorBitmap(np.packbits(among, bitorder="little"))
-    threads = faiss.omp_get_max_threads()
-    if len(queries) == 1:
-        # One query is too small to split: waking other threads takes longer, above all when they are busy.
-        # The setting applies to the calling thread only.
-        faiss.omp_set_num_threads(1)
-    try:
-        found: Rows = index.search(np.ascontiguousarray(queries), min(wanted, index.ntotal), params=parameters)[1]
-    finally:
-        faiss.omp_set_num_threads(threads)
+    found: Rows = index.search(np.ascontiguousarray(queries), min(wanted, index.ntotal), params=parameters)[1]
     return found
 
 

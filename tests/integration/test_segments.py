@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -280,6 +282,28 @@ def test_few_lists_are_probed_only_where_rows_have_a_structure(structured):
         assert len(set(got.tolist())) == len(got)
         found += np.isin(near, got).mean() / 50
     assert found > 0.97
+
+
+def test_faiss_computes_in_the_calling_thread_and_leaves_the_counts_of_all_threads_alone():
+    """Its threads would spin where the machine is busy."""
+    seen = []
+
+    class Noting(MemoryRows):
+        def pieces(self):
+            seen.append((faiss.omp_get_max_threads(), other.submit(faiss.omp_get_max_threads).result()))
+            yield from super().pieces()
+
+    def work():
+        faiss.omp_set_num_threads(3)
+        made = ann_index.build(Noting(pack(unit_rows(500)), DIMENSION), dimension=DIMENSION)
+        made.candidates(unit_rows(1), 10)
+        return faiss.omp_get_max_threads()
+
+    with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as indexing:
+        other.submit(faiss.omp_set_num_threads, 5).result()
+        assert indexing.submit(work).result() == 3
+        assert len(seen) > 2
+        assert set(seen) == {(1, 5)}
 
 
 def record(store, *texts):
