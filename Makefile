@@ -19,7 +19,7 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standin
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -110,6 +110,9 @@ ifdef MESSAGES
 else
 	@echo 'no speed of recall: it needs MESSAGES=path/to/messages.jsonl.gz'
 endif
+
+bench-busy: install  ## what work costs beside busy processes, written to docs/reports/bench-busy.md; real vectors with MESSAGES=path
+	$(BIN)/python -m benchmarks.busy $(MESSAGES) --page docs/reports/bench-busy.md
 
 bench-scale: install  ## a store of N turns: time, memory, bytes, growth: make bench-scale DATA=path [N=1000000] [STORE=folder]
 	$(BIN)/python -m benchmarks.scale $(DATA) --turns $(N) $(STORE:%=--folder %) $(BEFORE:%=--before %) \

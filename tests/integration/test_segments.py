@@ -293,17 +293,13 @@ def test_faiss_computes_in_the_calling_thread_and_leaves_the_counts_of_all_threa
             seen.append((faiss.omp_get_max_threads(), other.submit(faiss.omp_get_max_threads).result()))
             yield from super().pieces()
 
-    def work():
-        faiss.omp_set_num_threads(3)
-        made = ann_index.build(Noting(pack(unit_rows(500)), DIMENSION), dimension=DIMENSION)
-        made.candidates(unit_rows(1), 10)
-        return faiss.omp_get_max_threads()
-
     with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as indexing:
         other.submit(faiss.omp_set_num_threads, 5).result()
-        assert indexing.submit(work).result() == 3
-        assert len(seen) > 2
-        assert set(seen) == {(1, 5)}
+        indexing.submit(faiss.omp_set_num_threads, 3).result()
+        made = indexing.submit(ann_index.build, Noting(pack(unit_rows(500)), DIMENSION), dimension=DIMENSION).result()
+        indexing.submit(made.candidates, unit_rows(1), 10).result()
+        assert indexing.submit(faiss.omp_get_max_threads).result() == 3
+    assert set(seen) == {(1, 5)}
 
 
 def record(store, *texts):
