@@ -225,8 +225,8 @@ def as_page(kept: Figures) -> str:
         [
             "# A store on a busy machine",
             "",
-            f"Written by `make bench-busy`. {platform.machine()}, {os.cpu_count()} cores; median of "
-            f"{max(len(of['0'][PLAIN]) for of in kept.values())} rounds. {' '.join(settings)}".strip(),
+            f"Written by `make bench-busy`. {platform.machine()}, {os.cpu_count()} cores; medians of all rounds: "
+            f"{max(len(of['0'][PLAIN]) for of in kept.values())}. {' '.join(settings)}".strip(),
             "",
             "CPU time of the whole process alone; then how many times more it is beside busy processes, 1, 2 and 8 for",
             f"each core, divided by how many times more a plain loop of numpy takes there. Wanted: at most {WANTED}.",
