@@ -7,10 +7,12 @@ with MemoryStore.open("memory/") as store:
     session.record("user", "I moved to Lisbon in March.", key="t1")
     store.recall("where does she live?", scope="acme/support").hits[0].text
 
-All errors are in `mnemolog.errors`. Other results are in the package of their service: `mnemolog.audit.results`.
+All errors are in `mnemolog.errors`. Types of other values are in `mnemolog.types`.
 """
 
+from collections.abc import Mapping as _Mapping
 from importlib import import_module as _import_module
+from sys import modules as _modules
 
 # A name is imported when it is first used, so that `import mnemolog` stays quick (ADR 20). Types: `__init__.pyi`.
 _HOMES = {
@@ -19,40 +21,40 @@ _HOMES = {
     "AsyncSession": "aio.store",
     "Checkpoint": "results",
     "Context": "projections.context.answer",
-    "DuplicateKey": "domain.errors",
+    "DuplicateKey": "errors",
     "Fact": "projections.read_models",
     "ForgetReport": "forgetting.results",
     "Head": "domain.head",
     "Hit": "projections.recall.answer",
-    "InvalidInput": "domain.errors",
-    "LimitExceeded": "domain.errors",
-    "LogBusy": "domain.errors",
-    "LogDamaged": "domain.errors",
+    "InvalidInput": "errors",
+    "LimitExceeded": "errors",
+    "LogBusy": "errors",
+    "LogDamaged": "errors",
     "MISSING": "domain.working_memory",
     "MemoryLimits": "domain.limits",
     "MemoryStore": "store",
-    "MnemologError": "domain.errors",
-    "ModelUnavailable": "domain.errors",
+    "MnemologError": "errors",
+    "ModelUnavailable": "errors",
     "NewTurn": "results",
-    "NotAStore": "domain.errors",
+    "NotAStore": "errors",
     "Note": "results",
     "Passage": "projections.recall.passages",
     "Recall": "projections.recall.answer",
     "Replay": "projections.history.replay",
     "ScopeSummary": "projections.read_models",
     "Session": "session",
-    "SessionAlreadyEnded": "domain.errors",
+    "SessionAlreadyEnded": "errors",
     "SessionAt": "session",
-    "SessionExists": "domain.errors",
+    "SessionExists": "errors",
     "SessionSummary": "projections.read_models",
     "StandingStatement": "projections.read_models",
     "Status": "operations.status",
-    "StorageFull": "domain.errors",
-    "StoreClosed": "domain.errors",
-    "StoreNotFound": "domain.errors",
+    "StorageFull": "errors",
+    "StoreClosed": "errors",
+    "StoreNotFound": "errors",
     "Task": "results",
     "Turn": "projections.read_models",
-    "UnknownSession": "domain.errors",
+    "UnknownSession": "errors",
     "Verification": "projections.health.verify",
     "Weights": "projections.recall.weights",
     "acting_as": "domain.request",
@@ -67,17 +69,39 @@ __all__ = [*_HOMES, "errors"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "errors":
-        found: object = _import_module("mnemolog.domain.errors")
+    if name in ("errors", "types"):
+        found: object = _import_module(f"mnemolog.{name}")
     elif name == "__version__":
         found = _import_module("mnemolog.infra.version").this_version()
-    elif name in _HOMES:
-        found = getattr(_import_module(f"mnemolog.{_HOMES[name]}"), name)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = _imported(name, __name__, _HOMES)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _imported(name: str, module: str, homes: _Mapping[str, str]) -> object:
+    if name not in homes:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    found = getattr(_import_module(f"mnemolog.{homes[name]}"), name)
+    _name_as_imported()
+    return found
+
+
+def _name_as_imported() -> None:
+    """Let all that is loaded say where users import it from: in `help`, signatures and pickles (ADR 71)."""
+    from inspect import get_annotations
+    from typing import get_type_hints
+
+    for module, homes in ((__name__, _HOMES), ("mnemolog.types", _import_module("mnemolog.types")._HOMES)):
+        for name, home in homes.items():
+            found = getattr(_modules.get(f"mnemolog.{home}"), name, None)
+            if home != "errors" and getattr(found, "__module__", None) == f"mnemolog.{home}":
+                if isinstance(found, type):  # Else its annotations would be looked up among the names of `module`.
+                    hints = get_type_hints(found, include_extras=True)
+                    own = [field for field in get_annotations(found) if not field.startswith("_")]
+                    found.__annotations__ = {field: hints[field] for field in own}
+                found.__module__ = module  # type: ignore[union-attr]

@@ -1,9 +1,13 @@
 """What `mnemolog` offers, for type checkers: `__init__.py` imports each name when it is first used."""
 
+from . import errors
 from .aio.store import AsyncMemoryStore, AsyncSession
 from .audit.exports import import_log
-from .domain import errors
-from .domain.errors import (
+from .domain.head import Head
+from .domain.limits import MemoryLimits
+from .domain.request import acting_as
+from .domain.working_memory import MISSING
+from .errors import (
     DuplicateKey,
     InvalidInput,
     LimitExceeded,
@@ -19,10 +23,6 @@ from .domain.errors import (
     StoreNotFound,
     UnknownSession,
 )
-from .domain.head import Head
-from .domain.limits import MemoryLimits
-from .domain.request import acting_as
-from .domain.working_memory import MISSING
 from .forgetting.results import ForgetReport
 from .operations.moving import copy_store
 from .operations.restore import restore_backup

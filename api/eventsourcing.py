@@ -60,6 +60,21 @@ ORIGINATOR_ID_TYPE: Final = "ORIGINATOR_ID_TYPE"
 
 _TRACKING_TOPIC: Final = "eventsourcing.tracking.v1"
 
+__all__ = [
+    "Factory",
+    "IdType",
+    "LogAggregateRecorder",
+    "LogApplicationRecorder",
+    "LogProcessRecorder",
+    "LogSubscription",
+    "SqliteTrackingRecorder",
+    "stream_prefix",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def stream_prefix(kind: str, application: str) -> str:
     """Return how the streams of an application begin. Raises `InfrastructureFactoryError` for a name with a slash."""
@@ -73,7 +88,7 @@ class LogAggregateRecorder(AggregateRecorder):
 
     Versions of a stream of the log never skip; those of snapshots do. Where the two differ, the library's version is
     the idempotency key of the event. Errors other than the library's `IntegrityError` are mnemolog's: `LogBusy`,
-    `StorageFull`, `StoreClosed` and the rest of `mnemolog.domain.errors`.
+    `StorageFull`, `StoreClosed` and the rest of `mnemolog.errors`.
     """
 
     def __init__(self, log: EventLog, *, prefix: str = "", id_type: IdType = "uuid") -> None:

@@ -242,7 +242,7 @@ class InvalidInput(MnemologError, ValueError):
 
 
 class LimitExceeded(InvalidInput):
-    """A value is larger than the named limit of `mnemolog.domain.limits`. Nothing was written."""
+    """A value is larger than its limit, which the message names. Nothing was written."""
 
     _hint = "split or shorten the value"
 
@@ -645,3 +645,7 @@ NOT_NOW: Final = (KeysMissing, LogBusy, OutOfDescriptors, ProjectionError, Stora
 """Errors that stop a step now but perhaps not the next time."""
 AWAY: Final = (LogUnreachable, *NOT_NOW)
 """The same while the log may be away: what runs for days waits, and tries again."""
+
+for _kind in [*globals().values()]:
+    if isinstance(_kind, type) and _kind.__module__ == __name__:
+        _kind.__module__ = "mnemolog.errors"  # As users import it, and as filters and tracebacks name it.

@@ -60,7 +60,7 @@ def write(root: Path) -> None:
             "Errors",
             "",
             [
-                ".. automodule:: mnemolog.domain.errors\n   :no-members:\n   :no-index:\n",
+                ".. automodule:: mnemolog.errors\n   :no-members:\n   :no-index:\n",
                 *(_directive("autoexception", f"mnemolog.errors.{name}") for name in errors),
             ],
         ),

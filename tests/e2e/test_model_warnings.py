@@ -44,7 +44,7 @@ def test_a_session_warns_at_the_line_that_recalls_too(misspelt):
     assert caught[0].filename == __file__
 
 
-@pytest.mark.filterwarnings("ignore::mnemolog.domain.errors.ModelWarning")
+@pytest.mark.filterwarnings("ignore::mnemolog.errors.ModelWarning")
 def test_status_and_doctor_name_a_model_that_cannot_be_loaded(misspelt):
     """Status once a recall has needed it; doctor looks for itself, and such a store is not healthy."""
     report = misspelt.admin.doctor()

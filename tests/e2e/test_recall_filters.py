@@ -60,7 +60,7 @@ def positions(answer):
 TIMES = st.none() | st.integers(-1, 10).map(lambda day: START + timedelta(days=day))
 
 
-@pytest.mark.filterwarnings("ignore::mnemolog.domain.errors.ScopeWarning")
+@pytest.mark.filterwarnings("ignore::mnemolog.errors.ScopeWarning")
 @settings(max_examples=60, deadline=None)
 @given(
     scope=st.sampled_from([*SCOPES, "nowhere"]),

@@ -242,7 +242,7 @@ class Broken(Missing):
         raise RuntimeError("the device does not answer")
 
 
-@pytest.mark.filterwarnings("ignore::mnemolog.domain.errors.ModelWarning")
+@pytest.mark.filterwarnings("ignore::mnemolog.errors.ModelWarning")
 @pytest.mark.parametrize("model", [None, Missing(), OutOfMemory(), Broken(), "no-such-model-anywhere"])
 def test_text_answers_where_the_model_does_not(folder, model):
     """With the reason in the answer; who asks for vectors alone is told by an error of ours."""

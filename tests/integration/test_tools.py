@@ -88,7 +88,7 @@ def test_an_answer_has_its_position(asked):
         ("recall", {"query": "x", "as_of": 10_000}, "InvalidInput: "),
     ],
 )
-@pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")  # As the command line has it.
+@pytest.mark.filterwarnings("error::mnemolog.errors.ScopeWarning")  # As the command line has it.
 def test_a_refusal_is_in_words_and_says_what_to_do(name, arguments, what, asked):
     """In those of the tools. Nothing is raised, and nothing written."""
     refusal, status = asked((name, arguments), ("status", {}))

@@ -45,6 +45,8 @@ MAY_IMPORT = {
     "audit": {*SERVICES - {"audit", "models"}, "observability", "results"},
     "operations": {*SERVICES - {"audit", "operations", "models"}, "observability", "defaults"},
     "results": {"domain"},
+    "errors": {"domain"},
+    "types": set(),
     "defaults": {"domain"},
     "eventsourcing": {"domain", "infra", "projections"},
     "working_memory": {"domain", "infra", "projections", "application", "results", "defaults"},

@@ -5,15 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pydoc
 import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
 import mnemolog
+import mnemolog.eventsourcing
 from mnemolog import MemoryStore, Session
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
@@ -59,12 +65,44 @@ def test_the_page_of_the_scope_lists_the_public_names():
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(mnemolog.__all__)
 
 
-def test_type_checkers_see_the_names_that_are_imported():
+@pytest.mark.parametrize(
+    ("stub", "homes"),
+    [
+        ("__init__", mnemolog._HOMES),
+        ("types", mnemolog.types._HOMES),
+        ("errors", dict.fromkeys(mnemolog.errors.__all__, "domain.errors")),
+    ],
+)
+def test_type_checkers_see_the_names_that_are_imported(stub, homes):
     """The stub and the table of the module name the same homes."""
-    stub = ast.parse((Path(__file__).parents[2] / "api" / "__init__.pyi").read_text())
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    seen = {alias.name: node.module for node in imports for alias in node.names if alias.name != "errors"}
-    assert seen == mnemolog._HOMES
+    tree = ast.parse((Path(__file__).parents[2] / "api" / f"{stub}.pyi").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert homes == {alias.name: node.module for node in imports for alias in node.names if node.module}
+
+
+PUBLIC = (mnemolog, mnemolog.errors, mnemolog.types, mnemolog.eventsourcing)
+NAMES = [pytest.param(module, name, id=f"{module.__name__}.{name}") for module in PUBLIC for name in dir(module)]
+PRIVATE = re.compile(r"\bmnemolog\.(?!errors\b|types\b|eventsourcing\b|[A-Z])\w+(?:\.(?!service\b|telemetry\b)\w+)+")
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_a_public_name_shows_no_private_path(module, name):
+    """Neither in help, signatures and type hints, nor in its own name, by which a pickle finds it."""
+    value = getattr(module, name)
+    text = pydoc.render_doc(value, renderer=pydoc.plaintext) + repr(value)
+    assert PRIVATE.findall(text) == []
+    if inspect.isclass(value):
+        assert getattr(import_module(value.__module__), value.__name__) is value
+        get_type_hints(value)
+
+
+def test_an_error_is_named_as_it_is_imported_wherever_it_comes_from():
+    """In tracebacks of a process that only loads the domain, and in `-W`, which is read before all else."""
+    code = "from mnemolog.domain import errors; raise errors.InvalidInput('a', 'b')"
+    filters = ["-W", "error::mnemolog.errors.ScopeWarning", "-W", "error::mnemolog.errors.ModelWarning"]
+    ran = subprocess.run([sys.executable, *filters, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr.splitlines()[-1] == "mnemolog.errors.InvalidInput: a: b"
+    assert "Invalid -W" not in ran.stderr
 
 
 def test_every_error_is_drawn_documented_and_public():

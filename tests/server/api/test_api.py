@@ -90,7 +90,7 @@ def test_what_is_refused_is_a_problem_with_its_status(server, store):
     assert server("POST", "/recall", content=b"{", headers={"content-type": "application/json"}).status_code == 400
 
 
-@pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")
+@pytest.mark.filterwarnings("error::mnemolog.errors.ScopeWarning")
 def test_a_scope_that_no_session_has_is_an_empty_answer(server):
     """The process of the server gives no warning."""
     assert server("GET", "/sessions", params={"scope": "nowhere"}).json()["items"] == []

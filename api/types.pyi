@@ -1,0 +1,128 @@
+"""What `mnemolog.types` offers, for type checkers: `types.py` imports each name when it is first used."""
+
+from .aio.store import AsyncMemoryView
+from .aio.wrappers import AsyncWrapper
+from .audit.effects import CameAfter, Effects, ShownIn
+from .audit.judgements import Judgement
+from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
+from .audit.secret_scan import Secret
+from .domain.chain import Finding, Kind
+from .domain.clock import Clock
+from .domain.event import Event
+from .domain.events import ForgetTarget
+from .domain.position import Position, Version
+from .domain.result import Result, Results, Stale
+from .domain.role import Role
+from .domain.scope import Scope
+from .domain.session import Original, SessionHandle
+from .domain.standing import StandingKind
+from .domain.switching import SwitchReason
+from .domain.tokens import CreatedToken, Token
+from .domain.working_memory import Missing
+from .forgetting.results import (
+    AskedQuestion,
+    Certificate,
+    Erasure,
+    ForgettingStatus,
+    ForgottenEvent,
+    NodeStatus,
+    PendingErasure,
+    ReapplyReport,
+    Remainder,
+    Statements,
+)
+from .infra.runtime.fork_guard import OfOneProcess
+from .operations.backup import BackupReport
+from .operations.doctor.run import DoctorReport
+from .operations.nodes import Nodes
+from .operations.status import WalStatus
+from .projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
+from .projections.history.replay import SessionReplay
+from .projections.history.timeline import Moment
+from .projections.maintenance.results import CacheStatus, Issue, RebuildReport, TablesStatus, TableStatus, ViewsStatus
+from .projections.ports import Progress
+from .projections.projector import ProjectorStatus
+from .projections.quarantine import QuarantineStatus
+from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
+from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
+from .results import Model, ModelActivation, ModelDrop, PlannedEvent, RestorePreview, SwitchPreview, ValueChange
+from .working_memory import MemoryView, WorkingMemory
+
+__all__ = [
+    "AskedQuestion",
+    "AsyncMemoryView",
+    "AsyncWrapper",
+    "AuditedReceipt",
+    "BackupReport",
+    "BlockKind",
+    "CacheStatus",
+    "CameAfter",
+    "Certificate",
+    "Clock",
+    "ContextBlock",
+    "ContextPassage",
+    "CreatedToken",
+    "DoctorReport",
+    "Effects",
+    "Erasure",
+    "Event",
+    "Finding",
+    "ForgetTarget",
+    "ForgettingStatus",
+    "ForgottenEvent",
+    "GenerationStatus",
+    "Issue",
+    "Judgement",
+    "Kind",
+    "LeftOut",
+    "MemoryView",
+    "Missing",
+    "Model",
+    "ModelActivation",
+    "ModelDrop",
+    "Moment",
+    "NodeStatus",
+    "Nodes",
+    "OfOneProcess",
+    "Original",
+    "PendingErasure",
+    "PlannedEvent",
+    "Position",
+    "PrefetchReason",
+    "PrefetchResult",
+    "Progress",
+    "ProjectorStatus",
+    "QuarantineStatus",
+    "ReapplyReport",
+    "RebuildReport",
+    "Receipt",
+    "ReceiptAudit",
+    "Remainder",
+    "RestorePreview",
+    "Result",
+    "Results",
+    "Role",
+    "Scope",
+    "Secret",
+    "SessionHandle",
+    "SessionReplay",
+    "ShownIn",
+    "SkippedTurn",
+    "Stale",
+    "StandingKind",
+    "Statements",
+    "SwitchPreview",
+    "SwitchReason",
+    "TableStatus",
+    "TablesStatus",
+    "Ticket",
+    "Token",
+    "UnusedSegment",
+    "ValueChange",
+    "Verdict",
+    "Version",
+    "ViewsStatus",
+    "WalStatus",
+    "WhyLeftOut",
+    "WorkingMemory",
+]
