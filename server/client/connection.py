@@ -27,6 +27,8 @@ IDLE_S: Final = 4.0
 """How long an unused connection is kept, in seconds: less than a server keeps it."""
 FIRST_WAIT_S: Final = 0.1
 """The longest wait before the second try, in seconds. It doubles with each try."""
+FIRST_PATIENCE_S: Final = 1.0
+"""How long the first call is sent again where nothing listens, in seconds: the address may be wrong."""
 WAIT_MAX_S: Final = 5.0
 """The longest wait before a try, in seconds, unless the server asks for more."""
 
@@ -77,7 +79,7 @@ class Connection:
     def __init__(self, url: str, token: str | None, settings: Settings, scopes: Scopes = ()) -> None:
         self.url = checked_url(url, has_token=token is not None, allow_http=settings.allow_http)
         """Where the server is, as given, without a slash at the end."""
-        self._settings, self._closed, self._origin = settings, False, fork_guard.Origin()
+        self._settings, self._closed, self._sent, self._origin = settings, False, False, fork_guard.Origin()
         headers = {"user-agent": f"mnemolog/{this_version()}"}
         if scopes:
             headers[SCOPE_HEADER] = ",".join(map(quote, scopes))
@@ -111,10 +113,10 @@ class Connection:
         """Send a call and return what `receive` makes of the answer, by default its body.
 
         Raises what the server says, and `LogUnreachable`. A call that the server did not begin is sent again, and so is
-        a repeatable one whose answer was lost: at most `Settings.tries` times within `Settings.patience_s` seconds.
-        Each answer is received from its beginning.
+        a repeatable one whose answer was lost: at most `Settings.tries` times within `Settings.patience_s` seconds;
+        the first call, where nothing listens, within `FIRST_PATIENCE_S`. Each answer is received from its beginning.
         """
-        begun = time.monotonic()
+        begun, is_first, self._sent = time.monotonic(), not self._sent, True
         for tried in range(1, self._settings.tries + 1):
             self.require_usable()
             try:
@@ -122,7 +124,9 @@ class Connection:
             except Unanswered as failure:
                 pause_s = max(failure.retry_after_s, _pause_s(tried))
                 is_last = tried == self._settings.tries
-                is_late = time.monotonic() - begun + pause_s > self._settings.patience_s
+                is_early = is_first and isinstance(failure.__cause__, httpx2.ConnectError)
+                patience_s = min(self._settings.patience_s, FIRST_PATIENCE_S) if is_early else self._settings.patience_s
+                is_late = time.monotonic() - begun + pause_s > patience_s
                 if is_last or is_late or not (call.repeatable or failure.is_refused):
                     raise failure.error or self._unreachable(call, failure, tried) from failure.__cause__
             time.sleep(pause_s)
