@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mnemolog.cli import hints
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 
@@ -159,11 +161,35 @@ class Refused(Exception):
         self.hint, self.status = hint, status
 
 
+def _in_usage(argument: Any) -> str:
+    if argument.metavar.startswith("["):
+        return str(argument.metavar)
+    return f"{{{argument.metavar}}}" if argument.required else f"[{argument.metavar}]"
+
+
+def _in_help(parameter: Any, name: str) -> str:
+    return parameter.metavar if parameter.param_type_name == "argument" else re.sub(r"<list\[(\w+)\]>", r"<\1>", name)
+
+
 class Command(TyperCommand):
     """A command whose help shows its examples as they are typed."""
 
     def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:  # noqa: A002
         super().__init__(name, help=help and help.replace("Example: ", f"{UNWRAPPED}Example: "), **settings)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands in the usage: each argument by its metavar, whatever the version of Typer adds to it."""
+        named = [item for item in self.get_params(ctx) if item.param_type_name == "argument"]
+        return [str(self.options_metavar), *map(_in_usage, named)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments by their metavar, and options that may be repeated by the type of one value."""
+        for heading, kind in (("Arguments", "argument"), ("Options", "option")):
+            items = [item for item in self.get_params(ctx) if item.param_type_name == kind]
+            found = [(item, record) for item in items if (record := item.get_help_record(ctx)) is not None]
+            if found:
+                with formatter.section(heading):
+                    formatter.write_dl([(_in_help(item, name), text) for item, (name, text) in found])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and keep the context for the hints of errors."""
@@ -296,12 +322,24 @@ Receipts = Annotated[
         "--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log, unless --read-only is given."
     ),
 ]
+
+
+def _require_model(given: str) -> str:
+    """Return the name of a model. Raises `ModelUnavailable` for another than the default one that cannot be loaded."""
+    if given != DEFAULT_MODEL and chosen_model(given) is not None:
+        from mnemolog.infra.embedding.model_files import read_profile, resolve_model
+
+        read_profile(resolve_model(given))
+    return given
+
+
 ModelName = Annotated[
     str,
     typer.Option(
         "--model",
         envvar="MNEMOLOG_MODEL",
         metavar="MODEL",
+        callback=_require_model,
         help="Name or folder of a SentenceTransformer model, or 'none' to search by words only.",
     ),
 ]

@@ -118,6 +118,16 @@ def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> Mem
     return MemoryStore.open(folder, model=model, read_only=read_only, **how)
 
 
+def opened_or_created(folder: Path, **how: Any) -> MemoryStore:
+    """Open a store, or create it and say so on stderr. `how` as in `MemoryStore.open`."""
+    try:
+        return open_store(folder, create=False, **how)
+    except errors.StoreNotFound:
+        opened = open_store(folder, **how)
+        note(f"created the store {folder}")
+        return opened
+
+
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:
     """Open a store for a command that needs vectors. Without `background` no projector thread is started.
 

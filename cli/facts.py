@@ -55,8 +55,10 @@ def facts(
 def assert_(
     store: Store,
     key: Annotated[str, typer.Argument(metavar="KEY", help="A path such as user/city.")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, null if it ended; '-' reads standard input.")],
-    text: Annotated[bool, typer.Option("--text", help="The value is plain text, not JSON.")] = False,
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="JSON, else text; null ends it; '-' reads standard input.")
+    ],
+    text: Annotated[bool, typer.Option("--text", help="The value is text, also if it is JSON.")] = False,
     scope: Scope = None,
     valid_from: Annotated[str | None, typer.Option(metavar="TIME", help="Since when, such as 2026-03.")] = None,
     because: Annotated[list[int], typer.Option(metavar="POSITION", help="A turn that it rests on.")] = [],  # noqa: B006
@@ -67,7 +69,7 @@ def assert_(
 ) -> None:
     """Say what a key has from a time on. The value that begins last holds.
 
-    Example: mnemolog assert memory/ user/city '"Porto"' --valid-from 2026-03
+    Example: mnemolog assert memory/ user/city Porto --valid-from 2026-03
     """
     new: dict[str, Any] = {"because": because, "corrects": corrects, "reason": reason, "maker": maker}
     with open_store(store, create=False) as opened:

@@ -16,7 +16,7 @@ from mnemolog.audit.exports import import_log, is_log_export
 from mnemolog.audit.results import LogImport
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
-from mnemolog.cli.arguments import DryRun, open_store, store_with_model
+from mnemolog.cli.arguments import DryRun, opened_or_created, store_with_model
 from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
@@ -38,6 +38,13 @@ _REFUSED_SHOWN: Final = 20
 _PREVIEW_MARGIN: Final = "   │ "
 
 
+def _existing(given: str) -> Path:
+    """Return the path of a file or a folder; `-` is the standard input. Raises `typer.BadParameter`."""
+    if given != "-" and not Path(given).exists():
+        raise typer.BadParameter(f"path {given!r} does not exist")
+    return Path(given)
+
+
 @app.command("import", cls=StoreCommand)
 def import_(
     store: Store,
@@ -45,8 +52,7 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            exists=True,
-            allow_dash=True,
+            parser=_existing,
             help="Files, zip archives, folders, or - for the standard input.",
         ),
     ],
@@ -144,9 +150,7 @@ def _store(
     except errors.StoreNotFound:
         if not holds_turns(files, format=format, fields=fields, skip_bad=skip_bad):
             raise Refused(_no_turns(map(str, files)), hint=_NO_TURNS_HINT) from None
-        opened = open_store(folder, model=chosen_model(model), background=False)
-        output.note(f"created the store {folder}")
-        return opened
+        return opened_or_created(folder, model=chosen_model(model), background=False)
 
 
 def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -44,8 +44,8 @@ def set_(
     store: Store,
     session: Named,
     key: Key,
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; '-' reads it from standard input.")],
-    text: Annotated[bool, typer.Option("--text", help="The value is plain text, not JSON.")] = False,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, else text; '-' reads standard input.")],
+    text: Annotated[bool, typer.Option("--text", help="The value is text, also if it is JSON.")] = False,
     ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Seconds until it expires.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -161,12 +161,22 @@ def notes(
 
 
 def given_value(value: str, *, text: bool) -> Any:
-    """Return a value as it is given: plain text or JSON, `-` for standard input. Raises `InvalidInput`."""
+    """Return a value as it is given: JSON, or else text; `-` for standard input.
+
+    Raises `InvalidInput` for what begins as a JSON object, array or string, and is none.
+    """
     given = standard_input("value") if value == "-" else value
     try:
-        return given if text else json.loads(given)
+        return given if text else json.loads(given, parse_constant=_no_json)
     except (ValueError, RecursionError) as error:
+        if not given.lstrip().startswith(("{", "[", '"')):
+            return given
         raise errors.InvalidInput("value", f"not JSON: {error}; use --text for plain text") from error
+
+
+def _no_json(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's reader takes for numbers."""
+    raise ValueError(name)
 
 
 def show_value(value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -62,6 +63,7 @@ TEXT_INDENT: Final = "   │ "
 """Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
 BEFORE_PHRASE: Final = 40
 """Characters that are shown before a phrase."""
+NOTHING_FITS: Final = "nothing fits the question well"
 _BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 _SAME_TURNS: Final = {"recall": "another order", "context": "the same turns, in another text"}
 _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.UNKNOWN: "yellow"}
@@ -304,8 +306,10 @@ def _show_recall(answer: Recall, *, full: bool) -> None:
             out.line(f"   said {len(hit.repeated) + 1} times", style="dim")
         _show_neighbours(out, [turn for position, turn in around if position > hit.position], full=full)
     out.line("; ".join(_basis(answer)), style="dim")
+    if not answer.fits:
+        note(NOTHING_FITS)
     if answer.next is not None:
-        out.advice(f"next page: `--after {answer.next}`", style="dim")
+        print(f"more: --after {answer.next}", file=sys.stderr)
     if answer.stale is not None:
         note(f"from projections alone, {answer.stale}")
     for leg, why in answer.unavailable_legs.items():
@@ -460,7 +464,7 @@ def _show_context(found: Context) -> None:
     parts = [f"{count:,} {_WHY_LEFT_OUT[why]}" for why, count in sorted(left_out.items())]
     output.note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
     if not found.fits:
-        output.note("nothing fits the question well")
+        output.note(NOTHING_FITS)
     if found.stale is not None:
         output.note(f"from projections alone, {found.stale}")
     for leg, why in found.unavailable_legs.items():

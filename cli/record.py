@@ -12,11 +12,19 @@ import typer
 
 from mnemolog.adapters.support.store_access import begin_session
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import Named, given_time, open_store, session_called, standard_input
+from mnemolog.cli.arguments import (
+    Named,
+    given_time,
+    open_store,
+    opened_or_created,
+    session_called,
+    standard_input,
+)
 from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
+from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
@@ -81,7 +89,7 @@ def record(
         typer.Option(metavar="TIME", parser=given_time, help="When it was said; UTC if no zone is given."),
     ] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
-    start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Start the session, in a new store if there is none.")] = False,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
     scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
     agent: Annotated[str | None, typer.Option(help="Agent of a session that is started; 'cli' if none.")] = None,
@@ -91,8 +99,9 @@ def record(
 
     Example: mnemolog record memory/ trip "I moved to Lisbon in March." --start --scope acme/support/alice
     """
-    said = standard_input("text") if text == "-" else text
-    with open_store(store, create=False) as opened:
+    said, kept = standard_input("text") if text == "-" else text, _object(metadata)
+    checked_session_id(session)
+    with opened_or_created(store) if start else open_store(store, create=False) as opened:
         if start:
             begin_session(opened, session, title=title, scope=scope, agent=agent or "cli")
         chosen = opened.session(session_called(opened, session).id, title=title, scope=scope, agent=agent).id
@@ -103,7 +112,7 @@ def record(
             key=key,
             speaker=speaker,
             said_at=said_at,
-            metadata=_object(metadata),
+            metadata=kept,
         )
     answer(turn, f"recorded at position {turn.position} in session {turn.session}", as_json=as_json)
 

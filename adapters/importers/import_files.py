@@ -50,7 +50,7 @@ class ImportReport(msgspec.Struct, kw_only=True):
     unread: dict[str, tuple[str, ...]] = {}
     """By file the fields that were not read, where the fields are guessed from their names."""
     skipped: list[str] = []
-    """Files of folders and archives that hold no conversations."""
+    """Files that hold no conversations, of folders, archives and patterns."""
 
 
 def import_files(

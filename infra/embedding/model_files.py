@@ -113,7 +113,7 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
         raise ModelUnavailable(name, "the name is empty")
     for package in ("safetensors", "tokenizers"):
         if find_spec(package) is None:
-            raise ModelUnavailable(name, f"the package {package} is not installed")
+            raise ModelUnavailable(name, f"the package {package} is not installed", hint=DEFAULT_MODEL)
     folder = Path(name_or_path).expanduser()
     is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
     if folder.is_dir():
@@ -166,7 +166,7 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         from huggingface_hub import constants, snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError as error:
-        raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}") from error
+        raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}", hint=DEFAULT_MODEL) from error
     try:
         # The default model's repository has its weights as pytorch_model.bin, too.
         ignored = [*_NOT_DOWNLOADED, *(["*.bin"] if hub_name == _MINILM_ON_HUB else [])]
@@ -178,7 +178,7 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         where = "the local cache of the hub (offline)" if local else "the hub"
         if local and isinstance(error, LocalEntryNotFoundError):
             fetch = "online, unset HF_HUB_OFFLINE to fetch it" if download else "open a store with it to fetch it"
-            hint = Hint(fetch, *(("; or ", DEFAULT_MODEL) if hub_name == _MINILM_ON_HUB else ()), *WORDS_ONLY)
+            hint = Hint(fetch, *(("; or ", DEFAULT_MODEL) if hub_name == _MINILM_ON_HUB else WORDS_ONLY))
             raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
         if isinstance(error, RepositoryNotFoundError):
             hint = Hint("check the name", *WORDS_ONLY)

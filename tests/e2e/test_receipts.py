@@ -356,7 +356,7 @@ def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
     shown = run(*recall, "--k", "2", "--context-turns", "1", "--as-of", answer["head"], "--receipt")
     assert f"up to position {answer['head']}, as of then" in shown.stdout
     assert "receipt @15" in shown.stdout
-    cursor = shown.stdout.split("--after ")[1].split("`")[0]
+    cursor = shown.stderr.split("--after ")[1].split()[0]
     assert run(*recall, "--after", cursor, "--json").json["as_of"] == answer["head"]
     assert run(*recall, "--after", "nonsense").returncode == 2
     assert run(*recall, "--meta", "n").returncode == 2
