@@ -19,7 +19,7 @@ CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standin
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean
+.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean test-newest newest
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -53,6 +53,12 @@ test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of
 
 test-server: install  ## the tests of a store, each behind a server and reached by a client
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --through http tests/e2e
+
+test-newest: install  ## every help and an import with constraints-newest.txt, in an environment of its own
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.release.newest
+
+newest: install  ## resolve constraints-newest.txt anew: the newest versions that pyproject.toml allows
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.release.newest --resolve
 
 test-deploy: $(VENV)/.deploy  ## follow docs/deployment.md word for word, with processes of this machine
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 0 tests/deploy

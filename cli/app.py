@@ -325,7 +325,7 @@ Receipts = Annotated[
 
 
 def _require_model(given: str) -> str:
-    """Return the name of a model. Raises `ModelUnavailable` for another than the default one that cannot be loaded."""
+    """Return the name of a model. Raises `ModelUnavailable` for another than the default one that is not there."""
     if given != DEFAULT_MODEL and chosen_model(given) is not None:
         from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 

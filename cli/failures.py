@@ -19,7 +19,6 @@ from mnemolog.cli.app import (
     typed,
 )
 from mnemolog.cli.hints import CommandLine, as_commands
-from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 from mnemolog.domain.hints import Hint, again
@@ -59,8 +58,8 @@ def report(error: BaseException, line: CommandLine) -> int:
         message = _message_of(error, line)
         hint = as_commands(Hint(*(f"{note}; " for note in getattr(error, "__notes__", ())), _hint_for(error, line)))
         status = next((code for kind, code in STATUSES if isinstance(error, kind)), EXIT_FAILED)
-        if isinstance(error, errors.ModelUnavailable) and error.model not in (None, DEFAULT_MODEL):
-            status = EXIT_USAGE
+        if isinstance(error, errors.ModelUnavailable) and not line.value("model"):
+            status = EXIT_USAGE  # The option was refused as it was read.
     else:
         message, status = " ".join(error.format_message().split()).rstrip("."), EXIT_USAGE  # type: ignore[attr-defined]
         hint = "`mnemolog --help` lists the commands"

@@ -19,6 +19,8 @@ from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unp
 
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".gz")
 """Other files of folders and archives are not looked at: pictures, sounds, pages."""
+_EXPORTED: Final = "conversations"
+"""How the files of ChatGPT and claude.ai with conversations begin; beside them lie those about the account."""
 
 
 def files_in(
@@ -30,10 +32,10 @@ def files_in(
     """Return the files to import, those of folders and archives by name, and those among them without conversations.
 
     A file in an archive has the path `export.zip/conversations.json`. If there is an export of a program among them,
-    other JSON and tables in it are about the account, and skipped; so they are among several files of one folder with
-    one ending, as a shell's pattern names them. Raises `InvalidInput` for an unknown format or
-    fields of a transcript, and `ImportRefused` for a folder or an archive without conversations, and for an archive
-    that unpacks to more than 50 times its size.
+    other JSON and tables in it are about the account, and skipped. So they are among several files of one folder and
+    ending, as a shell's pattern names them, if one is `conversations….json`; files of no known format always are.
+    Raises `InvalidInput` for an unknown format or fields of a transcript, and `ImportRefused` for a folder or an
+    archive without conversations, and for an archive that unpacks to more than 50 times its size.
     """
     checked_format(format, fields)
     found: list[Path] = []
@@ -51,15 +53,23 @@ def files_in(
         skipped += [str(file) for file in inside if file not in chosen]
     for files in named.values():
         one_by_one = len(files) == 1 or format is not None or not all(map(Path.is_file, files))
-        chosen = files if one_by_one else _with_conversations(files, format, fields) or files
+        chosen = files if one_by_one else _with_conversations(files, format, fields, named=True) or files
         found += chosen
         skipped += [str(file) for file in files if file not in chosen]
     return found, skipped
 
 
-def _with_conversations(files: list[Path], format: str | None, fields: FieldMap) -> list[Path]:  # noqa: A002
+def _with_conversations(
+    files: list[Path],
+    format: str | None,  # noqa: A002
+    fields: FieldMap,
+    *,
+    named: bool = False,
+) -> list[Path]:
+    """Return the files of a folder with conversations; among files that are `named`, an export has its usual name."""
     formats = {file: _format_in(file, fields) for file in files}
-    wanted = {format} if format else PROGRAMS.intersection(formats.values()) or {*formats.values()} - {""}
+    programs = PROGRAMS.intersection(formats[file] for file in files if not named or file.name.startswith(_EXPORTED))
+    wanted = {format} if format else programs or {*formats.values()} - {""}
     return [file for file in formats if formats[file] in wanted]
 
 

@@ -59,11 +59,9 @@ def test_the_cursor_is_on_standard_error_if_there_is_more_and_nothing_that_fits_
     assert "@5" not in first.stdout or "@5" not in last.stdout
     assert "more:" not in last.stderr
     assert run(*recall, 3, "--json").json["next"]
+    strange = (folder, "which colour has the bicycle that others bought", *model)
     for command in ("recall", "context"):
-        assert (
-            "note: nothing fits the question well"
-            in run(command, folder, "which colour has the bicycle that others bought", *model).stderr
-        )
+        assert "note: nothing fits the question well" in run(command, *strange).stderr
     assert "fits" not in first.stderr
 
 

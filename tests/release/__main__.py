@@ -14,8 +14,11 @@ import sys
 import tarfile
 import time
 import tomllib
+from difflib import unified_diff
 from itertools import product
 from pathlib import Path
+
+from tests.release import newest
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "release"
@@ -25,6 +28,16 @@ OLDEST = PROJECT["requires-python"].removeprefix(">=")
 EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "hermes", "minilm"})
 """Those of users. Hermes installs a program; `minilm` comes with the oldest Python, for which torch is pinned."""
 MODEL = next(line for line in PROJECT["optional-dependencies"]["minilm"] if line.startswith("gt-"))
+TESTERS = ("hypothesis", "matplotlib", "nox", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
+SUITE = tuple(
+    f"tests/{name}.py"
+    for name in (
+        *("unit/test_surface", "unit/test_words", "integration/test_importing_formats", "server/test_client"),
+        *(f"e2e/test_{part}" for part in ("docs", "cli", "cli_examples", "first_look", "async_store", "backup")),
+        *(f"e2e/test_{part}" for part in ("facts", "find", "forgetting", "exchange", "prompt_context", "standing")),
+    )
+)
+"""Tests of some of everything, every documented command and block among them: they run with what was installed."""
 IN_SDIST = ("docs", "examples", "tests", "benchmarks", "constraints")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
 
@@ -44,6 +57,11 @@ def main() -> None:
         run(sys.executable, "-m", "tests.golden.make_store", *options, WORK / "golden" / name)
     os.environ["GOLDEN"] = str(WORK / "golden")
     run(sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/faults/test_golden.py", "-k", "golden_store")
+    step("Resolve the newest versions anew: what differs from constraints-newest.txt; `make newest` takes it over")
+    print(
+        *unified_diff(newest.LISTED.read_text().splitlines(), newest.resolved().splitlines(), lineterm="", n=0),
+        sep="\n",
+    )
     for python, resolution in product(sys.argv[1:] or found_pythons(), ("highest", "lowest-direct")):
         step(f"Use the wheel on {python} with versions: {resolution}")
         use(wheel, python, resolution)
@@ -107,6 +125,9 @@ def use(wheel: Path, python: str, resolution: str) -> None:
     empty.mkdir()
     script = ROOT / "tests" / "release" / "first_use.py"
     run(inside, "-I", script, ROOT / "README.md", ROOT / "examples" / "sample.jsonl", cwd=empty)
+    assert newest.first_use(inside, "-I") == newest.first_use(Path(sys.executable)), "the help of a command differs"
+    run(*install, *TESTERS)
+    run(inside, "-P", "-m", "pytest", "-q", "-n", "2", "-o", "filterwarnings=default", *SUITE)
 
 
 def step(what: str) -> None:

@@ -24,6 +24,7 @@ PROGRAM = str(Path(sysconfig.get_path("scripts"), "mnemolog"))
 def main(readme: Path, conversation: Path) -> None:
     """Run everything. Raises if something fails or has no answer."""
     every_help()
+    piped()
     for adapter in ("langgraph", "mcp", "openai_agents", "watch"):
         import_module(f"mnemolog.adapters.{adapter}")
     readme_script(readme.read_text())
@@ -32,13 +33,21 @@ def main(readme: Path, conversation: Path) -> None:
 
 
 def every_help() -> None:
-    """`--help` of the program and of each command."""
+    """Print `--help` of the program and of each command."""
     for name in ("", *every_command()):
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
             status = run([*name.split(), "--help"])
         assert status == 0, name
         assert shown.getvalue().startswith("Usage: mnemolog"), name
+        print(shown.getvalue())
+
+
+def piped() -> None:
+    """Import from standard input."""
+    command = [sys.executable, "-m", "mnemolog", "import", "piped", "-", "--model", "none"]
+    line = b'{"role": "user", "text": "hello"}\n'
+    assert b"1 recorded" in subprocess.run(command, input=line, check=True, capture_output=True).stdout
 
 
 def readme_script(text: str) -> None:
@@ -55,6 +64,8 @@ def commands(conversation: Path) -> None:
     output(PROGRAM, "import", "imported", str(conversation))
     for model in ([], ["--model", "none"]):
         assert json.loads(output(PROGRAM, "recall", "memory", "Lisbon", "--json", *model))["hits"]
+    by_meaning = json.loads(output(PROGRAM, "recall", "memory", "Which town do they live in?", "--json"))["hits"]
+    assert "vector" in by_meaning[0]["ranks"]
     output(PROGRAM, "rebuild", "memory", "all")
     assert "Lisbon" in output(PROGRAM, "replay", "memory", "--to", "2")
     output(PROGRAM, "verify", "memory")
@@ -85,5 +96,6 @@ def output(*command: str) -> str:
 if __name__ == "__main__":
     if sys.argv[3:] == ["--help-only"]:
         every_help()
+        piped()
     else:
         main(Path(sys.argv[1]), Path(sys.argv[2]))

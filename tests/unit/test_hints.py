@@ -94,10 +94,13 @@ def test_a_hint_is_spelled_in_the_words_of_each_interface(interface):
 
 def test_a_command_line_is_repeated_with_other_options():
     """An option that was given is replaced."""
-    arguments = ["recall", "memory", "dog", "--model", "gone"]
+    arguments = ["recall", "memory", "dog", "--model", "all-MiniLM-L6-v2"]
     begin(arguments).context = loaded("recall").make_context("mnemolog recall", arguments[1:])
     assert as_commands(Hint(again(model=None))) == "`mnemolog recall memory dog --model none`"
-    assert as_commands(Hint(again())) == "run the same command again: `mnemolog recall memory dog --model gone`"
+    assert (
+        as_commands(Hint(again()))
+        == "run the same command again: `mnemolog recall memory dog --model all-MiniLM-L6-v2`"
+    )
 
 
 def test_a_hint_for_an_agent_names_a_tool_or_what_its_user_can_call():
