@@ -16,6 +16,11 @@ BENCH_FOLDER ?= $(wildcard /dev/shm)
 N ?= 1000000
 # Conversations that were written for this project, each with its questions beside it.
 CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standing.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
+# Extras without a model and without another side's program: their newest versions are tried in the gate.
+NEWEST := client postgres server watch
+RESOLVE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --upgrade $(NEWEST:%=--extra %) pyproject.toml -o
+UV_INSTALL := $(BIN)/uv pip install -q --only-binary :all: --python build/newest/bin/python -r constraints-newest.txt
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -54,11 +59,21 @@ test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of
 test-server: install  ## the tests of a store, each behind a server and reached by a client
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --through http tests/e2e
 
-test-newest: install  ## every help and an import with constraints-newest.txt, in an environment of its own
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.release.newest
+# The environment is made again when the file changes: from uv's cache, else from the index. Without both, nothing is tried.
+test-newest: install  ## every help, and an import, with constraints-newest.txt in an environment of its own
+	@$(MAKE) -s build/newest/.installed || { echo 'not tried: the newest versions are not in the cache, nor to be fetched'; exit; }; \
+	PYTHONPATH=src $(BIN)/python tests/release/first_use.py - - --help-only >build/newest/expected.txt && \
+	PYTHONPATH=src build/newest/bin/python tests/release/first_use.py - - --help-only >build/newest/shown.txt && \
+	diff build/newest/expected.txt build/newest/shown.txt
+
+build/newest/.installed: constraints-newest.txt $(VENV)/.installed
+	rm -rf build/newest
+	$(BIN)/uv venv -q --python $(BIN)/python build/newest
+	$(UV_INSTALL) --offline 2>/dev/null || $(UV_INSTALL)
+	@touch $@
 
 newest: install  ## resolve constraints-newest.txt anew: the newest versions that pyproject.toml allows
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.release.newest --resolve
+	$(RESOLVE) constraints-newest.txt
 
 test-deploy: $(VENV)/.deploy  ## follow docs/deployment.md word for word, with processes of this machine
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 0 tests/deploy
@@ -85,6 +100,8 @@ docs: $(VENV)/.docs  ## build the documentation site in build/site, with the ref
 	@echo 'open build/site/index.html'
 
 release-check: install  ## sdist and wheel, used with the newest and the oldest versions allowed: [PYTHONS="python3.11 ..."]
+	@mkdir -p build; $(RESOLVE) build/newest.txt
+	@diff constraints-newest.txt build/newest.txt || echo 'There are newer versions than the gate tries: `make newest` takes them over.'
 	PATH="$(BIN):$$PATH" $(BIN)/python -m tests.release $(PYTHONS)
 
 $(VENV)/.deploy: $(VENV)/.installed

@@ -102,6 +102,5 @@ def _name_as_imported() -> None:
             if home != "errors" and getattr(found, "__module__", None) == f"mnemolog.{home}":
                 if isinstance(found, type):  # Else its annotations would be looked up among the names of `module`.
                     hints = get_type_hints(found, include_extras=True)
-                    own = [field for field in get_annotations(found) if not field.startswith("_")]
-                    found.__annotations__ = {field: hints[field] for field in own}
+                    found.__annotations__ = {name: hints[name] for name in get_annotations(found) if name[0] != "_"}
                 found.__module__ = module  # type: ignore[union-attr]

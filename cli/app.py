@@ -149,6 +149,7 @@ DONE_BY: Final = {
 """Words for which the command that does it is named, but not run: it writes, or takes other arguments."""
 
 
+_LIST: Final = re.compile(r"<list\[(\w+)\]>")
 UNWRAPPED: Final = "\b\n"
 """Begins a paragraph of help whose lines stay as they are."""
 
@@ -161,16 +162,6 @@ class Refused(Exception):
         self.hint, self.status = hint, status
 
 
-def _in_usage(argument: Any) -> str:
-    if argument.metavar.startswith("["):
-        return str(argument.metavar)
-    return f"{{{argument.metavar}}}" if argument.required else f"[{argument.metavar}]"
-
-
-def _in_help(parameter: Any, name: str) -> str:
-    return parameter.metavar if parameter.param_type_name == "argument" else re.sub(r"<list\[(\w+)\]>", r"<\1>", name)
-
-
 class Command(TyperCommand):
     """A command whose help shows its examples as they are typed."""
 
@@ -178,18 +169,18 @@ class Command(TyperCommand):
         super().__init__(name, help=help and help.replace("Example: ", f"{UNWRAPPED}Example: "), **settings)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what stands in the usage: each argument by its metavar, whatever the version of Typer adds to it."""
-        named = [item for item in self.get_params(ctx) if item.param_type_name == "argument"]
-        return [str(self.options_metavar), *map(_in_usage, named)]
+        """Return what stands in the usage: each argument by its metavar, whatever a version of Typer makes of it."""
+        named = [str(item.metavar) for item in self.get_params(ctx) if item.param_type_name == "argument"]
+        return [str(self.options_metavar), *(name if name.startswith("[") else f"{{{name}}}" for name in named)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments by their metavar, and options that may be repeated by the type of one value."""
         for heading, kind in (("Arguments", "argument"), ("Options", "option")):
             items = [item for item in self.get_params(ctx) if item.param_type_name == kind]
-            found = [(item, record) for item in items if (record := item.get_help_record(ctx)) is not None]
-            if found:
+            records = [(item.metavar, *item.get_help_record(ctx)) for item in items]
+            if rows := [(of if kind == "argument" else _LIST.sub(r"<\1>", name), text) for of, name, text in records]:
                 with formatter.section(heading):
-                    formatter.write_dl([(_in_help(item, name), text) for item, (name, text) in found])
+                    formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and keep the context for the hints of errors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -118,16 +118,6 @@ def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> Mem
     return MemoryStore.open(folder, model=model, read_only=read_only, **how)
 
 
-def opened_or_created(folder: Path, **how: Any) -> MemoryStore:
-    """Open a store, or create it and say so on stderr. `how` as in `MemoryStore.open`."""
-    try:
-        return open_store(folder, create=False, **how)
-    except errors.StoreNotFound:
-        opened = open_store(folder, **how)
-        note(f"created the store {folder}")
-        return opened
-
-
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:
     """Open a store for a command that needs vectors. Without `background` no projector thread is started.
 
@@ -135,10 +125,8 @@ def store_with_model(folder: Path, model: str, *, background: bool = False) -> M
     """
     store = open_store(folder, model=chosen_model(model), create=False, background=background)
     models = store.parts.projections.models
-    if model != DEFAULT_MODEL and models.own is not None and (active := models.active()) is not None:
-        with suppress(errors.ModelError):
-            if models.opened(models.own).fingerprint == active.fingerprint:
-                return store
+    active = None if model == DEFAULT_MODEL or models.own is None else models.active()
+    if active is not None and models.opened(models.own).fingerprint != active.fingerprint:
         note(f"{active.model} is active and answers; --model {model} has no effect")
     return store
 

@@ -16,7 +16,7 @@ from mnemolog.audit.exports import import_log, is_log_export
 from mnemolog.audit.results import LogImport
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
-from mnemolog.cli.arguments import DryRun, opened_or_created, store_with_model
+from mnemolog.cli.arguments import DryRun, open_store, store_with_model
 from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
@@ -150,7 +150,9 @@ def _store(
     except errors.StoreNotFound:
         if not holds_turns(files, format=format, fields=fields, skip_bad=skip_bad):
             raise Refused(_no_turns(map(str, files)), hint=_NO_TURNS_HINT) from None
-        return opened_or_created(folder, model=chosen_model(model), background=False)
+        opened = open_store(folder, model=chosen_model(model), background=False)
+        output.note(f"created the store {folder}")
+        return opened
 
 
 def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:

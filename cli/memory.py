@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
@@ -167,16 +167,11 @@ def given_value(value: str, *, text: bool) -> Any:
     """
     given = standard_input("value") if value == "-" else value
     try:
-        return given if text else json.loads(given, parse_constant=_no_json)
+        return given if text else msgspec.json.decode(given)
     except (ValueError, RecursionError) as error:
-        if not given.lstrip().startswith(("{", "[", '"')):
+        if not (isinstance(error, msgspec.ValidationError) or given.lstrip().startswith(("{", "[", '"'))):
             return given
         raise errors.InvalidInput("value", f"not JSON: {error}; use --text for plain text") from error
-
-
-def _no_json(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python's reader takes for numbers."""
-    raise ValueError(name)
 
 
 def show_value(value: Any) -> None:

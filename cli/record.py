@@ -16,11 +16,10 @@ from mnemolog.cli.arguments import (
     Named,
     given_time,
     open_store,
-    opened_or_created,
     session_called,
     standard_input,
 )
-from mnemolog.cli.output import answer, console
+from mnemolog.cli.output import answer, console, note
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
@@ -101,7 +100,10 @@ def record(
     """
     said, kept = standard_input("text") if text == "-" else text, _object(metadata)
     checked_session_id(session)
-    with opened_or_created(store) if start else open_store(store, create=False) as opened:
+    is_new = start and not any(store.glob("*"))
+    with open_store(store, create=is_new) as opened:
+        if is_new:
+            note(f"created the store {store}")
         if start:
             begin_session(opened, session, title=title, scope=scope, agent=agent or "cli")
         chosen = opened.session(session_called(opened, session).id, title=title, scope=scope, agent=agent).id

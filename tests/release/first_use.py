@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.request import Request, urlopen
 
 from mnemolog.cli import every_command, run
@@ -45,9 +46,10 @@ def every_help() -> None:
 
 def piped() -> None:
     """Import from standard input."""
-    command = [sys.executable, "-m", "mnemolog", "import", "piped", "-", "--model", "none"]
-    line = b'{"role": "user", "text": "hello"}\n'
-    assert b"1 recorded" in subprocess.run(command, input=line, check=True, capture_output=True).stdout
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "mnemolog", "import", folder, "-", "--model", "none"]
+        line = b'{"role": "user", "text": "hello"}\n'
+        assert b"1 recorded" in subprocess.run(command, input=line, check=True, capture_output=True).stdout
 
 
 def readme_script(text: str) -> None:
