@@ -96,6 +96,8 @@ def _name_as_imported() -> None:
     from inspect import get_annotations
     from typing import get_type_hints
 
+    from mnemolog.domain.public_names import named_as
+
     for module, homes in ((__name__, _HOMES), ("mnemolog.types", _import_module("mnemolog.types")._HOMES)):
         for name, home in homes.items():
             found = getattr(_modules.get(f"mnemolog.{home}"), name, None)
@@ -103,4 +105,4 @@ def _name_as_imported() -> None:
                 if isinstance(found, type):  # Else its annotations would be looked up among the names of `module`.
                     hints = get_type_hints(found, include_extras=True)
                     found.__annotations__ = {name: hints[name] for name in get_annotations(found) if name[0] != "_"}
-                found.__module__ = module  # type: ignore[union-attr]
+                named_as(module, found)

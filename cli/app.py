@@ -176,7 +176,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments by their metavar, and options that may be repeated by the type of one value."""
         for heading, kind in (("Arguments", "argument"), ("Options", "option")):
-            items = [item for item in self.get_params(ctx) if item.param_type_name == kind]
+            items: list[Any] = [item for item in self.get_params(ctx) if item.param_type_name == kind]
             records = [(item.metavar, *item.get_help_record(ctx)) for item in items]
             if rows := [(of if kind == "argument" else _LIST.sub(r"<\1>", name), text) for of, name, text in records]:
                 with formatter.section(heading):

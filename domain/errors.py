@@ -65,6 +65,7 @@ from typing import Any, Final, Self
 
 from mnemolog.domain.extras import install_command
 from mnemolog.domain.hints import Hint, again, remedy
+from mnemolog.domain.public_names import named_as
 
 
 class MnemologError(Exception):
@@ -644,4 +645,4 @@ AWAY: Final = (LogUnreachable, *NOT_NOW)
 
 for _kind in [*globals().values()]:
     if isinstance(_kind, type) and _kind.__module__ == __name__:
-        _kind.__module__ = "mnemolog.errors"  # As users import it, and as filters and tracebacks name it.
+        named_as("mnemolog.errors", _kind)

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sphinx.pycode import ModuleAnalyzer
+
 import mnemolog
 
 SITE = Path(__file__).parent
@@ -109,9 +111,22 @@ def _link_error(app: Any, env: Any, node: Any, text: Any) -> Any:
     )
 
 
+def _read_homes() -> None:
+    """Let Sphinx find the comments of fields, and their order, for classes that say where users import them from."""
+    for module in (mnemolog, mnemolog.types):
+        shown = ModuleAnalyzer.for_module(module.__name__)
+        shown.analyze()
+        for home in {*module._HOMES.values()}:
+            found = ModuleAnalyzer.for_module(f"mnemolog.{home}")
+            found.analyze()
+            shown.attr_docs |= found.attr_docs
+            shown.tagorder |= found.tagorder
+
+
 def setup(app: Any) -> None:
     """Write the reference, and add the navigation."""
     reference.write(ROOT)
+    _read_homes()
     app.connect("autodoc-process-docstring", _read_docstring)
     app.connect("autodoc-process-signature", _hide_constructor)
     app.connect("missing-reference", _link_error)

@@ -31,7 +31,7 @@ SUITE = tuple(
     for name in (
         *("unit/test_surface", "unit/test_words", "integration/test_importing_formats", "server/test_client"),
         *(f"e2e/test_{part}" for part in ("docs", "cli", "cli_examples", "first_look", "async_store", "backup")),
-        *(f"e2e/test_{part}" for part in ("facts", "find", "forgetting", "exchange", "prompt_context", "standing")),
+        *(f"e2e/test_{part}" for part in ("facts", "find", "exchange", "prompt_context", "standing")),
     )
 )
 """Tests of some of everything, every documented command and block among them: they run with what was installed."""

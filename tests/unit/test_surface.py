@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import pydoc
 import re
 import subprocess
@@ -100,7 +101,8 @@ def test_an_error_is_named_as_it_is_imported_wherever_it_comes_from():
     """In tracebacks of a process that only loads the domain, and in `-W`, which is read before all else."""
     code = "from mnemolog.domain import errors; raise errors.InvalidInput('a', 'b')"
     filters = ["-W", "error::mnemolog.errors.ScopeWarning", "-W", "error::mnemolog.errors.ModelWarning"]
-    ran = subprocess.run([sys.executable, *filters, "-c", code], capture_output=True, text=True, check=False)
+    known = os.environ | {"PYTHONPATH": str(Path(mnemolog.__file__).parents[1])}
+    ran = subprocess.run([sys.executable, *filters, "-c", code], env=known, capture_output=True, text=True, check=False)
     assert ran.stderr.splitlines()[-1] == "mnemolog.errors.InvalidInput: a: b"
     assert "Invalid -W" not in ran.stderr
 
