@@ -17,7 +17,9 @@ import tomllib
 from itertools import product
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.release import material
+from tests.release.commands import ROOT, output, run
+
 WORK = ROOT / "build" / "release"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
@@ -42,10 +44,10 @@ TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines(
 def main() -> None:
     """Run all checks. Raises at the first that fails."""
     shutil.rmtree(WORK, ignore_errors=True)
-    step("Build the sdist, and the wheel from it")
-    run("uv", "build", "-q", "--out-dir", WORK / "dist", ROOT)
-    (wheel,), (sdist,) = (WORK / "dist").glob("*.whl"), (WORK / "dist").glob("*.tar.gz")
-    step("Check the sdist, the metadata and the versions")
+    step("Build the sdist, and the wheel from it, twice")
+    wheel, sdist = material.build(WORK / "dist")
+    step("Check the sdist, the metadata, the versions and the files for registries")
+    material.check_files(PROJECT)
     check_sdist(sdist)
     run("uv", "tool", "run", "twine", "check", "--strict", wheel, sdist)
     check_versions(wheel)
@@ -57,6 +59,10 @@ def main() -> None:
     for python, resolution in product(sys.argv[1:] or found_pythons(), ("highest", "lowest-direct")):
         step(f"Use the wheel on {python} with versions: {resolution}")
         use(wheel, python, resolution)
+    step("Write the bill of materials, and start the wheel as a registry of MCP servers does")
+    newest = max(WORK.glob("*-highest"), key=lambda home: (len(home.name), home.name))
+    material.bill_of_materials(newest / "venv" / "bin" / "python", WORK / "dist" / f"mnemolog-{VERSION}.cdx.json")
+    material.start_as_registries_do(WORK / "dist")
     step(f"{VERSION} can be released: {wheel.relative_to(ROOT)}, {sdist.name}")
 
 
@@ -126,16 +132,6 @@ def use(wheel: Path, python: str, resolution: str) -> None:
 def step(what: str) -> None:
     """Print what begins now."""
     print(f"\n== {time.strftime('%H:%M:%S')} {what}", flush=True)
-
-
-def run(*command: object, cwd: Path = ROOT) -> None:
-    """Run a command. Raises `CalledProcessError` if it fails."""
-    subprocess.run([str(word) for word in command], cwd=cwd, check=True)
-
-
-def output(*command: object) -> str:
-    """Run a command in this folder and return what it prints."""
-    return subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 if __name__ == "__main__":
