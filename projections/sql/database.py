@@ -46,7 +46,8 @@ class ProjectionDatabase:
                 try:
                     yield connection
                 finally:
-                    driver.execute("ROLLBACK")
+                    if not connection.invalidated:  # By a KeyboardInterrupt: then it is closed.
+                        driver.execute("ROLLBACK")
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
@@ -60,7 +61,8 @@ class ProjectionDatabase:
                     self._unseal()
                     yield connection
                 except BaseException:
-                    connection.exec_driver_sql("ROLLBACK")
+                    if not connection.invalidated:
+                        connection.exec_driver_sql("ROLLBACK")
                     raise
                 connection.exec_driver_sql("COMMIT")
         except sqlite.driver_errors() as error:
