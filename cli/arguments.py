@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -13,6 +14,7 @@ import typer
 
 from mnemolog.cli.app import chosen_model
 from mnemolog.cli.output import note
+from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
@@ -109,13 +111,14 @@ def as_of(session: Session, when: When | None) -> Session | SessionAt:
 
 def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> MemoryStore:
     """Open a store; read-only where its folder or its full disk cannot be written. `how` as in `MemoryStore.open`."""
-    if is_url(path):
-        return MemoryStore.open(path, model=model, **how)
-    folder = local_path("path", path)
-    read_only = folder.is_dir() and not (is_writable(folder) and has_room(folder))
-    if read_only and not has_room(folder):
-        note(f"the disk of {folder} is full: free some space to write; until then it is only read")
-    return MemoryStore.open(folder, model=model, read_only=read_only, **how)
+    if not is_url(path):
+        path = local_path("path", path)
+        how["read_only"] = path.is_dir() and not (is_writable(path) and has_room(path))
+        if how["read_only"] and not has_room(path):
+            note(f"the disk of {path} is full: free some space to write; until then it is only read")
+    store = MemoryStore.open(path, model=model, **how)
+    store.parts.projections.showing = partial(bar, "indexing", at_once=False)
+    return store
 
 
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:

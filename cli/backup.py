@@ -35,7 +35,7 @@ def backup(
 
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
-    with open_store(store, create=False, background=False) as opened, bar("copying and verifying") as progress:
+    with open_store(store, create=False, background=False) as opened, bar("copying", "verifying") as progress:
         report = opened.backup(target, keys=keys, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
 
@@ -57,7 +57,7 @@ def restore(
 
     Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys
     """
-    with bar("restoring") as progress:
+    with bar("copying", "verifying") as progress:
         known = () if erasures is None else read_erasures(erasures)
         report = restore_backup(
             backup,
@@ -120,7 +120,7 @@ def copy(
 
     Example: mnemolog copy memory/ /mnt/elsewhere/memory
     """
-    with bar("copying and verifying") as progress:
+    with bar("copying", "verifying") as progress:
         report = copy_store(
             store,
             target,

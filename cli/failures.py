@@ -28,6 +28,8 @@ SERVERS: Final = ("mcp", "serve")
 _STOPPED: Final = "the server has stopped; all that it recorded is kept"
 INTERRUPTED: Final = {
     "import": ("", "; turns that exist are skipped"),
+    "copy": ("events that were copied stay, and nothing was moved", ""),
+    "language": ("the language is changed; whatever reads next indexes the rest", ""),
     "rebuild": ("the former projections still answer, and embedded texts are kept", ""),
     "project": ("embedded turns are kept", ""),
     "model add": ("embedded turns are kept", ""),
@@ -107,7 +109,7 @@ def _hint_for(error: errors.MnemologError, line: CommandLine) -> str:
 def _interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
     """Return what an interrupted command kept, and how to continue. Notes of the error say how much was done."""
     kept, more = INTERRUPTED.get(line.command, ("", ""))
-    notes = getattr(error, "__notes__", ()) or ((kept,) if kept else ())
+    notes = [*getattr(error, "__notes__", ()), *([kept] if kept else [])]
     if line.command in SERVERS:
         return "; ".join(notes)
     return "; ".join([*notes, f"to continue, {as_commands(Hint(again()))}{more}"])

@@ -94,7 +94,8 @@ def import_(
         raise typer.BadParameter("--keys needs an exported log among the files")
     fields = field or []
     if dry_run:
-        previews = preview_files(files, format=format, fields=fields, scope=scope, agent=agent)
+        with bar("reading") as progress:
+            previews = preview_files(files, format=format, fields=fields, scope=scope, agent=agent, progress=progress)
         _answer_preview(previews, skip_bad=skip_bad, as_json=as_json)
         return
     with (
@@ -114,7 +115,7 @@ def import_(
         try:
             _catch_up(opened, phase, vectors=vectors and chosen_model(model) is not None)
         except KeyboardInterrupt as stop:
-            stop.add_note(f"{counted(report.recorded, 'turn')} recorded")
+            stop.add_note(report.so_far)
             raise
     _answer_report(report, as_json=as_json)
 

@@ -109,8 +109,7 @@ def language(
     with open_store(store, create=False) as opened:
         changed = language is not None and opened.admin.set_language(language)
         if changed:
-            with bar("indexing") as progress:
-                opened.admin.catch_up_views(progress=progress)
+            opened.admin.catch_up_views()
         code = opened.admin.language()
     line = f"{code} ({LANGUAGES.get(code, code)}){', all turns indexed again' if changed else ''}"
     answer({"language": code, "changed": changed}, line, as_json=as_json)

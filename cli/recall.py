@@ -263,7 +263,7 @@ def audit(
 
     Example: mnemolog audit memory/ --since 2026-11-01
     """
-    with store_with_model(store, model) as opened, bar("auditing") as progress:
+    with store_with_model(store, model) as opened, bar("auditing", of="receipts") as progress:
         found = opened.audit.receipts(since=since, after=after, limit=limit, progress=progress)
     output.answer(found, _show_audit, as_json=as_json)
     if not found.sound:

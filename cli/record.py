@@ -12,15 +12,8 @@ import typer
 
 from mnemolog.adapters.support.store_access import begin_session
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import (
-    Named,
-    given_time,
-    open_store,
-    session_called,
-    standard_input,
-)
+from mnemolog.cli.arguments import Named, given_time, open_store, session_called, standard_input
 from mnemolog.cli.output import answer, console, note
-from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.session import checked_session_id
@@ -69,8 +62,8 @@ def init(
     before = ", there before" if (Path(store).expanduser() / LOG_FILE).exists() else ""
     with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
         if is_url(store):  # The log may be an old one, and the node new.
-            with bar("reading the log") as progress, suppress(errors.KeysMissing):
-                opened.admin.catch_up_views(progress=progress)
+            with suppress(errors.KeysMissing):
+                opened.admin.catch_up_views()
         status = opened.status()
     answer(status, f"store {status.path}{before}, log {status.log_id}, head {status.head}", as_json=as_json)
 

@@ -28,6 +28,10 @@ _ESCAPED: Final = re.compile(f"{_FLAG}|[\x00-\x1f\x7f-\x9f{_UNSEEN}\ud800-\udfff
 _ESCAPED_IN_JSON: Final = re.compile(f"{_FLAG}|[\x7f-\x9f{_UNSEEN}]")
 
 
+class Bytes(int):
+    """A number of bytes: what a `progress` counts that has one as its total."""
+
+
 def counted(number: int, thing: str, things: str = "") -> str:
     """Return a count with its noun, such as `1 turn` or `2,965 turns`; `things` is the plural without an s."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"

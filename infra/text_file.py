@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
+from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra.runtime.regular_files import open_file
 
@@ -22,7 +23,7 @@ Progress = Callable[[int, int], None]
 LINE_BYTES_MAX: Final = 64 << 20
 HEAD_BYTES: Final = 1 << 20
 HEAD_LINES: Final = 100
-_PROGRESS_BYTES: Final = 1 << 20
+_PROGRESS_BYTES: Final = 1 << 16
 _BUFFER_BYTES: Final = 1 << 20
 UNPACKED_TIMES_MAX: Final = 50
 """How many times its size a gzip file may unpack to: conversations do to some 10, logs to 30."""
@@ -67,7 +68,7 @@ class TextSource:
         with self._failures(line=1):
             archive = archive_of(path)
             self._raw = open_file(archive or path, follow=True)
-            self.size = os.fstat(self._raw.fileno()).st_size
+            self.size = Bytes(os.fstat(self._raw.fileno()).st_size)
         try:
             self._stream, self.is_gzip = self._opened() if archive is None else (self._in_archive(archive), True)
             self.head = self._read_head()

@@ -15,7 +15,6 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
-from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.model_vectors import Vectors
 
@@ -57,7 +56,6 @@ class Indexing:
         stop: Callable[[], bool],
         wait_s: float = 0.0,
         moved: Callable[[Position], None] = lambda _: None,
-        progress: Progress | None = None,
     ) -> int:
         """Embed all missing turns up to `upto`, one process at a time. Return how many texts the model encoded.
 
@@ -92,8 +90,6 @@ class Indexing:
                 if not made and self.covers() == before:
                     raise errors.ProjectionBehind("vectors", behind_events=limit - before, why="a step changed nothing")
                 moved(self.covers())
-                if progress is not None:
-                    progress(self.covers() - start, upto - start)
         if refused is not None:
             raise refused
         return encoded

@@ -201,8 +201,14 @@ class Progress(Protocol):
     """Receives the progress of a long operation. Called in the thread that works."""
 
     def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` units are finished."""
+        """`done` of `total` are finished: events, unless the operation says what else; bytes if `total` is `Bytes`."""
         ...
+
+
+def tell(progress: Progress | None, done: int, total: int) -> None:
+    """Report progress, if anybody asked for it."""
+    if progress is not None:
+        progress(done, total)
 
 
 class Encoder(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,6 +67,8 @@ class ProjectionSet:
         if background and model is not None:
             self.projector = Projector(layout.projections, log, self.indexing)
             self.projector.look = self._look
+        self.showing: Callable[[], AbstractContextManager[Progress | None]] = nullcontext
+        """Gives what the progress of the views is reported to, where the caller of `caught_up` names nothing."""
         self._looks: list[Callable[[Position], None]] = []
         self._reached: Callable[[Position], None] = lambda _: None
 
@@ -110,7 +112,8 @@ class ProjectionSet:
             self._look(head)
             self._was_alone = False
         views = self.views()
-        reached = views.catch_up(upto=head, progress=progress)
+        with self.showing() as shown:
+            reached = views.catch_up(upto=head, progress=progress or shown)
         self._reached(reached)
         return views, reached
 

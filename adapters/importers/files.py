@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.read import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.source import Source
+from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max
+from mnemolog.projections.ports import Progress, tell
 
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".gz")
 """Other files of folders and archives are not looked at: pictures, sounds, pages."""
@@ -73,7 +75,15 @@ def _with_conversations(
     return [file for file in formats if formats[file] in wanted]
 
 
-def size_of(path: Path) -> int:
+def counted_files(files: Sequence[Path], progress: Progress | None) -> Iterator[tuple[Path, Progress]]:
+    """Yield each file with the callback for the bytes that are read of it: `progress` gets those of all files."""
+    done, total = 0, Bytes(sum(map(_size_of, files)))
+    for path in files:
+        yield path, lambda read, _size, before=done: tell(progress, before + read, total)
+        done += _size_of(path)
+
+
+def _size_of(path: Path) -> int:
     """Return the bytes of a file as it is on disk, of the whole archive for a file in one. 0 if there is none."""
     path = archive_of(path) or path
     return path.stat().st_size if path.exists() else 0

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.adapters.importers.fields import parse_field_map
-from mnemolog.adapters.importers.files import files_in, size_of
+from mnemolog.adapters.importers.files import counted_files, files_in
 from mnemolog.adapters.importers.read import open_file
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of, redacted
@@ -21,12 +21,12 @@ from mnemolog.domain.display import counted
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.history.states import SessionStates, evolve
+from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
 DEFAULT_AGENT: Final = "imported"
 
 OnRefused = Callable[[errors.ImportRefused], None]
-BytesProgress = Callable[[int, int], None]
 
 
 class ImportReport(msgspec.Struct, kw_only=True):
@@ -52,6 +52,12 @@ class ImportReport(msgspec.Struct, kw_only=True):
     skipped: list[str] = []
     """Files that hold no conversations, of folders, archives and patterns."""
 
+    @property
+    def so_far(self) -> str:
+        """How many turns were recorded, in words."""
+        there = f", {counted(self.already_there, 'turn')} were there before" if self.already_there else ""
+        return f"{counted(self.recorded, 'turn')} recorded{there}"
+
 
 def import_files(
     store: MemoryStore,
@@ -62,7 +68,7 @@ def import_files(
     scope: str | None = None,
     agent: str | None = None,
     skip_bad: bool = False,
-    progress: BytesProgress | None = None,
+    progress: Progress | None = None,
 ) -> ImportReport:
     """Record the turns of files that other programs wrote (docs/import.md), also of folders and zip archives.
 
@@ -76,7 +82,6 @@ def import_files(
     log = log_of(store)
     field_map, report, sessions, left_out = parse_field_map(fields), ImportReport(), set[str](), Counter[str]()
     files, report.skipped = files_in(paths, format=format, fields=field_map)
-    size = sum(map(size_of, files))
     on_refused: OnRefused | None = (lambda error: report.refused.append(str(error))) if skip_bad else None
     redaction = log.redaction()
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
@@ -95,15 +100,9 @@ def import_files(
             else:
                 on_refused(outcome)
 
-    done = 0
     try:
-        for path in files:
-            before, turns_before = done, report.turns
-
-            def tell(read: int, _size: int, before: int = before) -> None:
-                if progress is not None:
-                    progress(before + read, size)
-
+        for path, tell in counted_files(files, progress):
+            turns_before = report.turns
             with open_file(path, format=format, fields=field_map, progress=tell, on_refused=on_refused) as opened:
                 try:
                     for turn in with_defaults(opened.turns, scope=scope, agent=agent):
@@ -116,13 +115,11 @@ def import_files(
                 record()
                 left_out.update(opened.left_out)
                 report.unread |= {str(path): opened.unread} if opened.unread else {}
-            done += size_of(path)
             report.files += 1
             if report.turns == turns_before:
                 report.empty.append(str(path))
     except BaseException as error:
-        there = f", {counted(report.already_there, 'turn')} were there before" if report.already_there else ""
-        error.add_note(f"{counted(report.recorded, 'turn')} recorded{there}")
+        error.add_note(report.so_far)
         raise
     report.sessions = len(sessions)
     report.left_out = dict(left_out + Counter({DAMAGED: len(report.refused)}))

@@ -12,13 +12,14 @@ from typing import Final
 import msgspec
 
 from mnemolog.adapters.importers.fields import parse_field_map
-from mnemolog.adapters.importers.files import files_in
+from mnemolog.adapters.importers.files import counted_files, files_in
 from mnemolog.adapters.importers.import_files import with_defaults
 from mnemolog.adapters.importers.read import open_file, read_turns
 from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.domain.position import Micros
+from mnemolog.projections.ports import Progress
 
 TURNS_SHOWN: Final = 3
 
@@ -68,6 +69,7 @@ def preview_files(
     fields: Sequence[str] = (),
     scope: str | None = None,
     agent: str | None = None,
+    progress: Progress | None = None,
 ) -> list[FilePreview]:
     """Return for each file what `import_files` would record of it. Reads the files to their end; writes nothing.
 
@@ -76,9 +78,9 @@ def preview_files(
     """
     field_map, previews = parse_field_map(fields), []
     files, skipped = files_in(paths, format=format, fields=field_map)
-    for path in files:
+    for path, tell in counted_files(files, progress):
         refused: list[ImportRefused] = []
-        with open_file(path, format=format, fields=field_map, on_refused=refused.append) as opened:
+        with open_file(path, format=format, fields=field_map, progress=tell, on_refused=refused.append) as opened:
             turns = with_defaults(opened.turns, scope=scope, agent=agent)
             first = list(islice(turns, TURNS_SHOWN))
             count, sessions, keys = 0, set(), set()

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpe
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 
 ITEMS_PER_CALL: Final = 500
 """Equal to the number of events that the log reads at once."""
@@ -167,7 +167,6 @@ def stopping(progress: Progress | None) -> Progress:
 
     def report(done: int, total: int) -> None:
         cancellation.check()
-        if progress is not None:
-            progress(done, total)
+        tell(progress, done, total)
 
     return report

@@ -25,7 +25,7 @@ from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import FactChange, Switch, turn_of
 from mnemolog.projections.sql import fact_queries
@@ -78,8 +78,7 @@ def diff(
     for read_upto, batch in visible.read(after=before, upto=after, batch_max=BATCH_MAX):
         for recorded in batch:
             between.apply(recorded)
-        if progress is not None:
-            progress(read_upto - before, after - before)
+        tell(progress, read_upto - before, after - before)
     log, states = visible.log, visible.states
     then, now = log.recorded_at(before), log.recorded_at(after)
     return Diff(

@@ -44,7 +44,7 @@ from mnemolog.infra.text_file import TextSource
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.copied_log import opened_copy, verify_copy
 from mnemolog.projections.health.verify import EventChecker
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 
 BATCH_MAX: Final = 1_000
 
@@ -105,8 +105,7 @@ def export_lines(
                 raise errors.LogDamaged(
                     "its text columns are not valid UTF-8; nothing was exported", position=row.position
                 ) from error
-        if progress is not None:
-            progress(chain.position - after, upto - after)
+        tell(progress, chain.position - after, upto - after)
     if chain.position != upto:
         raise errors.LogDamaged("events from here on are gone; nothing was exported", position=chain.position + 1)
     yield ExportTrailer(events=chain.rows, position=chain.position, digest=chain.digest.hex())

@@ -28,7 +28,7 @@ from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.rendering import FORMAT
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.context.token_counting import Tokenizer, counter_of
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.question import VECTOR
 from mnemolog.projections.recall.ranking import Page
@@ -162,8 +162,7 @@ def audit_receipts(
     repeating, found = _Repeating(visible, contexts, tokenizer), list[AuditedReceipt]()
     for recorded, served in chosen[:limit]:
         found.append(repeating.audited(recorded, served))
-        if progress is not None:
-            progress(len(found), min(limit, len(chosen)))
+        tell(progress, len(found), min(limit, len(chosen)))
     verdicts = [item.verdict for item in found]
     return ReceiptAudit(
         receipts=tuple(found),

@@ -16,7 +16,7 @@ from mnemolog.domain.session import original_of, session_of
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten, unpack
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.thread_contents import Contents, Gone
-from mnemolog.projections.ports import Progress, ShownEvents
+from mnemolog.projections.ports import Progress, ShownEvents, tell
 
 BATCH_MAX: Final = 500
 
@@ -49,8 +49,7 @@ def scan_secrets(
                     of.setdefault(secret, (kind, field))
             for secret, (kind, field) in of.items():
                 yield Secret(position=recorded.position, kind=kind, field=field, session=session, length=len(secret))
-        if progress is not None:
-            progress(read_upto - after, upto - after)
+        tell(progress, read_upto - after, upto - after)
 
 
 def _fields_of(recorded: RecordedEvent, contents: Contents) -> Iterator[tuple[str, Any]]:

@@ -29,7 +29,7 @@ from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
-from mnemolog.operations.copied_log import opened_copy, verify_copy
+from mnemolog.operations.copied_log import counting, opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
@@ -86,11 +86,12 @@ def make_backup(
         require_keys_folder(keys, log_id)
     try:
         with temporary_folder(_TEMPORARY, target) as temporary:
-            reported = _Progress(progress, log.size_bytes())
+            moved = counting(progress, log.size_bytes())
             witnesses += backup_witnesses(store, log_id)
             witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
-            log.copy_to(temporary / LOG_FILE, moved=reported.moved)
-            manifest, kept = _checked(temporary, log, keys, witnesses, reported)
+            log.copy_to(temporary / LOG_FILE, moved=moved)
+            moved(log.size_bytes())  # It may be shorter than it was.
+            manifest, kept = _checked(temporary, log, keys, witnesses, progress)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:
         structured_log.error("backup.failed", target=target, error=error)
@@ -116,7 +117,7 @@ def make_backup(
 
 
 def _checked(
-    folder: Path, log: EventLog, keys: Path | None, witnesses: list[Witness], reported: _Progress
+    folder: Path, log: EventLog, keys: Path | None, witnesses: list[Witness], progress: Progress | None
 ) -> tuple[BackupManifest, KeysCopy | None]:
     """Check the copied log, write the manifest, and put the copy of the keys in place of the earlier one.
 
@@ -135,7 +136,7 @@ def _checked(
                     outcome=_NOT_MADE,
                     contents=opening is not None,
                     witnesses=witnesses,
-                    progress=reported.verified,
+                    progress=progress,
                 )
             manifest = _write_manifest(folder, verified, log)
             kept = None if copied is None else publish_keys(copied)
@@ -167,26 +168,6 @@ def _write_manifest(folder: Path, verified: Verification, log: EventLog) -> Back
     )
     write_synced(folder / BACKUP_FILE, checked_json.encode(manifest))
     return manifest
-
-
-class _Progress:
-    """Reports the progress of a backup: bytes copied, then as many verified."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def moved(self, size: int) -> None:
-        """Report bytes that were copied. The log may be longer by now than it was."""
-        self._done = min(self._done + size, self._total)
-        self._report(self._done)
-
-    def verified(self, done: int, total: int) -> None:
-        """Report how far the copy of the log was verified."""
-        self._report(self._total + self._total * done // total)
-
-    def _report(self, done: int) -> None:
-        if self._progress is not None:
-            self._progress(done, 2 * self._total)
 
 
 def _refuse_inside(store: Path, target: Path, keys: Path | None) -> None:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Kind
+from mnemolog.domain.display import Bytes
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Verification, Witness, verify
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 
 _AS_RECORDED: Final = frozenset({Kind.UNDECODABLE, Kind.UNFIT})
 """Findings about what was recorded, not about the copy: the digests prove that it is copied as it was recorded."""
+
+
+def counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return what is called with the size of each piece that is copied: `progress` gets the sum, `total` at most."""
+    done = 0
+
+    def moved(size: int) -> None:
+        nonlocal done
+        done = min(done + size, total)
+        tell(progress, done, Bytes(total))
+
+    return moved
 
 
 def verify_copy(

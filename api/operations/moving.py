@@ -25,7 +25,7 @@ from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys
 from mnemolog.operations.copied_log import verify_copy
 from mnemolog.projections.health.verify import Witness
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 
 _NO_KEYS: Final = (
     "The content of this log is encrypted, and its keys were not copied. Until the copy is continued with them, no "
@@ -113,8 +113,11 @@ def copy_store(
         sealed = with_keys and original.identity.is_sealed
         count = head.position - after
         if not dry_run and copy is not None:
-            tell, begin, end = progress or (lambda _done, _total: None), after, head.position  # Copied, then verified.
-            count = copy_rows(original, copy, upto=end, copied=lambda upto: tell(upto - begin, 2 * end - begin))
+            begin, total = after, count
+            count = copy_rows(
+                original, copy, upto=head.position, copied=lambda upto: tell(progress, upto - begin, total)
+            )
+            tell(progress, total, total)  # Also where nothing was left to copy.
             keys_copy = _copy_keys(original, copy, place) if sealed else None
             verify_copy(
                 copy,
@@ -122,7 +125,7 @@ def copy_store(
                 outcome="the copy is not complete",
                 contents=sealed,
                 witnesses=[Witness("the source", head)],
-                progress=lambda upto, _: tell(end - begin + upto, 2 * end - begin),
+                progress=progress,
             )
             if move:
                 _note_move(original, copy, where, head)

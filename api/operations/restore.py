@@ -35,7 +35,7 @@ from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
-from mnemolog.operations.copied_log import opened_copy, verify_copy
+from mnemolog.operations.copied_log import counting, opened_copy, verify_copy
 from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -117,7 +117,8 @@ def restore_backup(
     manifests.require_free(folder)
     try:
         with temporary_folder(_TEMPORARY, folder) as temporary:
-            _copy(source, temporary, manifest, progress)
+            moved = counting(progress, manifest.log.size_bytes)
+            manifests.copy_described(manifest.log, source, temporary / LOG_FILE, moved=moved)
             if keys is not None:
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             _verify(temporary, manifest, keys=keys is not None, progress=progress)
@@ -153,18 +154,6 @@ def restore_backup(
     )
     structured_log.info("restore.done", backup=source, path=folder, head=report.head, dry_run=dry_run)
     return report
-
-
-def _copy(backup: Path, folder: Path, manifest: BackupManifest, progress: Progress | None) -> None:
-    done = 0
-
-    def moved(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, manifest.log.size_bytes)
-
-    manifests.copy_described(manifest.log, backup, folder / LOG_FILE, moved=moved)
 
 
 def _verify(folder: Path, manifest: BackupManifest, *, keys: bool, progress: Progress | None) -> None:

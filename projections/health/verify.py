@@ -30,7 +30,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.domain.validation import History, flaw_in
-from mnemolog.projections.ports import AuditableLog, Progress
+from mnemolog.projections.ports import AuditableLog, Progress, tell
 
 BATCH_MAX: Final = 500
 """Rows that are read together: more of them do not stay in the processor's caches until they are followed."""
@@ -244,8 +244,7 @@ def walk(
                         continue
                 if (flaw := events.check(row)) is not None:
                     found.add([flaw])
-            if progress is not None:
-                progress(rows[-1][0], upto)
+            tell(progress, rows[-1][0], upto)
     except errors.LogDamaged as error:
         found.add([_unreadable(chain, f"from here on the log cannot be read: {error}")])
         return

@@ -16,7 +16,7 @@ from mnemolog.domain.references import READ, TO_SESSION
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED
-from mnemolog.projections.ports import Log, Progress, ShownEvents
+from mnemolog.projections.ports import Log, Progress, ShownEvents, tell
 from mnemolog.projections.read_models import Turn, turn_of
 
 BATCH_MAX: Final = 1_000
@@ -123,8 +123,7 @@ def replay(
             if session is None or session_of(recorded.stream) == session:
                 _apply(sessions, recorded)
                 count += 1
-        if progress is not None:
-            progress(position, to)
+        tell(progress, position, to)
     digest = log.digest_at(position) or b""
     return Replay(
         position=position,

@@ -15,7 +15,7 @@ from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.history.event_descriptions import describe, signed
-from mnemolog.projections.ports import Progress, SessionLog, ShownEvents
+from mnemolog.projections.ports import Progress, SessionLog, ShownEvents, tell
 
 BATCH_MAX: Final = 1_000
 TITLES_KEPT_MAX: Final = 10_000
@@ -85,8 +85,7 @@ def timeline(
                 titles.put(recorded.stream, recorded.event.title)
             if _is_asked(recorded, session=session, since=said_since, until=said_until):
                 yield _moment(recorded, _who(log, titles, recorded))
-        if progress is not None:
-            progress(read_upto - after, upto - after)
+        tell(progress, read_upto - after, upto - after)
 
 
 def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | None, until: Micros | None) -> bool:

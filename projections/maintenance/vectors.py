@@ -21,7 +21,7 @@ from mnemolog.projections.health import stale_files
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.maintenance.context import Forgotten, StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
-from mnemolog.projections.ports import Progress, StoreLog
+from mnemolog.projections.ports import Progress, StoreLog, tell
 from mnemolog.projections.quarantine import identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
@@ -116,9 +116,13 @@ def catch_up_vectors(log: StoreLog, indexing: Indexing, *, progress: Progress | 
     before = indexing.covers()
     expected = log.count(topic=TurnRecorded.topic, after=before, upto=upto)
     encoded = 0
+
+    def moved(position: Position) -> None:
+        tell(progress, position - before, upto - before)
+
     for _ in range(PASSES_MAX):
         try:
-            encoded += indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
+            encoded += indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, moved=moved)
         finally:
             indexing.write(new_since=before if expected else None)
         if (covers := indexing.covers()) >= upto:

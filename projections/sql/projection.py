@@ -17,7 +17,7 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.events import ContentErased, RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.drift import Drift
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.tracking import Tracked
@@ -142,8 +142,7 @@ class SqlProjection(TrackedTables, ABC):
                 reached = tracking.tracked(connection, self.name).position
             if reached == before:
                 break
-            if progress is not None:
-                progress(reached - start, upto - start)
+            tell(progress, reached - start, upto - start)
         if failed is not None:
             raise failed
         if reached > start:
@@ -166,8 +165,7 @@ class SqlProjection(TrackedTables, ABC):
             self._start_over(connection)
             for events in self.log.read(after=ORIGIN, upto=upto, batch_max=self.batch_max):
                 self._apply(connection, events)
-                if progress is not None:
-                    progress(events[-1].position, upto)
+                tell(progress, events[-1].position, upto)
             return tracking.tracked(connection, self.name).position
 
     def _read_some(

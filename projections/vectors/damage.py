@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.domain.display import Bytes
+from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
@@ -31,15 +32,15 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
     """
     if (found := why_size_invalid(folder, manifest)) is not None:
         return found
-    total = sum(tag.size_bytes for tag in manifest.files.values())
+    total = Bytes(sum(tag.size_bytes for tag in manifest.files.values()))
     try:
         segment = load(folder, manifest)
         segment.read_text_hashes()
         done = total - manifest.files[VECTORS_FILE].size_bytes
-        _tell(progress, done, total)
+        tell(progress, done, total)
         for piece in segment.exact.pieces():
             done += piece.nbytes
-            _tell(progress, done, total)
+            tell(progress, done, total)
     except errors.ProjectionUnreadable as error:
         return error.cause if error.path == folder else f"{error.path.name}: {error.cause}"
     except MemoryError as error:
@@ -72,8 +73,3 @@ def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:
             cache.store(vectors_at(segment, dict(zip(hashes, numbers.tolist(), strict=True))), read_in=epoch)
     except errors.MnemologError as error:
         structured_log.warning("vectors.not_salvaged", segment=str(folder), error=error)
-
-
-def _tell(progress: Progress | None, done: int, total: int) -> None:
-    if progress is not None and done:
-        progress(done, total)

@@ -17,7 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.vectors.checked_rows import SomeRows
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
@@ -66,8 +66,7 @@ def purge(
                         shutil.rmtree(left, ignore_errors=True)
                         if left.exists():
                             raise errors.ProjectionUnreadable(left, "it cannot be deleted")
-        if progress is not None:
-            progress(number + 1, len(models))
+        tell(progress, number + 1, len(models))
     with mapped_to_projection_errors(root):
         for folder in root.glob(BUILDING):
             # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.

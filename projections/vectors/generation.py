@@ -15,7 +15,7 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.ports import Encoder, Log, Progress
+from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.sql.position_mask import PositionMask
@@ -181,8 +181,7 @@ class Generation:
                     self._refresh()
                 step = self._step(upto, encode_max=left)
             encoded, events = encoded + step.encoded, events + step.events
-            if progress is not None and step.events:
-                progress(self._work.covers - start, upto - start)
+            tell(progress, self._work.covers - start, upto - start)
             if not step.goes_on or (events_max is not None and events >= events_max):
                 break
         with self._extending:

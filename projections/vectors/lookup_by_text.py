@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import content_hash
@@ -100,8 +100,7 @@ def sweep(
     for events in log.read(after=after, upto=upto, batch_max=READ_BATCH) if after < upto else ():
         for turn in rendered_turns(events):
             found += content_hash(turn.text)[:CONTENT_BYTES]
-        if progress is not None:
-            progress(events[-1].position, upto)
+        tell(progress, events[-1].position, upto)
     alive: Hashes = np.frombuffer(found, dtype=HASH)
     alive.sort()
 

@@ -17,7 +17,7 @@ from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.ports import Encoder, Progress, StoreLog
+from mnemolog.projections.ports import Encoder, Progress, StoreLog, tell
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.sql.position_mask import PositionMask
@@ -250,8 +250,7 @@ class VectorProjection:
             at = Position(min(upto, before + BUILD_ROWS))
 
             def report(done: int, total: int, *, before: Position = before) -> None:
-                if progress is not None:
-                    progress(before + done - start, upto - start)
+                tell(progress, before + done - start, upto - start)
 
             encoded += fresh.extend(upto=at, progress=report)
             if at >= upto:

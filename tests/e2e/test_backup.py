@@ -14,6 +14,7 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.display import Bytes
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import sqlite as copying
 from mnemolog.operations import backup_manifest, restore
@@ -62,8 +63,9 @@ def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
     finally:
         os.umask(was)
     assert len(seen) >= 2
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert seen[-1][0] == seen[-1][1]
+    assert [type(total) for _, total in seen] == [*[Bytes] * (len(seen) - 1), int]  # Copied, then verified as events.
+    assert seen[:-1] == sorted(seen[:-1])
+    assert seen[-1] == (made.head, made.head)
     said = json.loads((tmp_path / "b" / "backup.json").read_bytes())["manifest"]
     assert said["head"] == made.head
     assert [item["path"] for item in said["files"]] == ["log.db"]
@@ -265,7 +267,7 @@ def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeyp
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    for name in ("_copy", "_verify"):
+    for name in ("counting", "_verify"):
         with monkeypatch.context() as patched:
             patched.setattr(restore, name, fail)
             with pytest.raises(mnemolog.StorageFull):

@@ -67,6 +67,8 @@ INTERRUPTED = {
     "backup": ("_copy", 1, "no backup was made"),
     "export": ("export_lines", 1, "no file was written"),
     "replay": ("replay", 1, "to continue"),
+    "copy": ("verify_copy", 1, "copying stopped at 101 of 101 events; events that were copied stay"),
+    "sessions": ("do_executemany", 1, "to continue"),  # While SQLAlchemy waits for SQLite, which brings the views up.
 }
 
 
@@ -75,9 +77,9 @@ INTERRUPTED = {
 def test_an_interrupted_command_says_what_was_kept(command, memory, tmp_path):
     """And leaves nothing half made."""
     function, n, kept = INTERRUPTED[command]
-    target = [tmp_path / "target"] if command in ("backup", "export") else []
+    target = [tmp_path / "target"] if command in ("backup", "export", "copy") else []
     assert kept in interrupted(function, n, command, memory, *target)
-    assert not (tmp_path / "target").exists()
+    assert (tmp_path / "target").exists() is (command == "copy")
     with MemoryStore.open(memory, model=None, create=False, background=False) as store:
         assert store.verify().sound
 

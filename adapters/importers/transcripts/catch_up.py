@@ -17,10 +17,11 @@ from mnemolog.adapters.importers.transcripts.reading import FORMATS, begin
 from mnemolog.adapters.importers.transcripts.recording import Recorder, Report
 from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
+from mnemolog.domain.display import Bytes
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import parse_scope
 from mnemolog.infra.runtime.atomic_files import lock_file
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, tell
 from mnemolog.store import MemoryStore
 
 LOCK_FILE: Final = ".watch.lock"
@@ -77,11 +78,10 @@ class Transcripts:
         again, the files are read from the last saved offset.
         """
         report, stamps = Report(), self._changed(paths)
-        total, done = sum(size for size, _ in stamps.values()), 0
+        total, done = Bytes(sum(size for size, _ in stamps.values())), 0
 
         def report_progress(offset: int) -> None:
-            if progress is not None:
-                progress(min(done + offset, total), total)
+            tell(progress, min(done + offset, total), total)
 
         for path, stamp in stamps.items():
             if self.stop.is_set():
