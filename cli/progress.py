@@ -63,19 +63,20 @@ class _Shown:
     def begin(self, *names: str, of: str = "events") -> Progress:
         """End the phase before, and show a new one."""
         self.reached, (label, *later) = "", names
-        bars = self._drawn(label) if self._at_once else None
+        if self._at_once:
+            self._draw(label)
         end: tuple[int, int] | None = None
 
         def move(done: int, total: int) -> None:
-            nonlocal bars, label, end
+            nonlocal label, end
             if end not in (None, (done, total)) and later:
                 label = later.pop(0)
-                bars = self._drawn(label)
+                self._draw(label)
             end = None if done < total else (done, total)
             self.reached = "" if isinstance(total, Bytes) else f"{label} stopped at {done:,} of {total:,} {of}"
-            if bars is None and done < total:
-                bars = self._drawn(label)
-            if bars is None:
+            if self.bars is None and done < total:
+                self._draw(label)
+            if (bars := self.bars) is None:
                 return
             task, count = bars.tasks[-1], f"{_figure(done, total)}/{_figure(total, total)}"
             if done < total:
@@ -86,17 +87,16 @@ class _Shown:
 
         return move
 
-    def _drawn(self, label: str) -> Bars | None:
+    def _draw(self, label: str) -> None:
         """Draw a new phase under the others, if there is a terminal."""
         if not sys.stderr.isatty():
-            return None
+            return
         if self.bars is None:
             self.bars = _bars()
             self.bars.start()
         for before in self.bars.tasks[-1:]:
             self.bars.update(before.id, total=1, completed=1, description=before.fields["label"])
         self.bars.add_task(label, total=None, label=label, count="")
-        return self.bars
 
 
 _shown: Final[list[_Shown]] = []

@@ -113,11 +113,13 @@ def copy_store(
         sealed = with_keys and original.identity.is_sealed
         count = head.position - after
         if not dry_run and copy is not None:
-            begin, total = after, count
             count = copy_rows(
-                original, copy, upto=head.position, copied=lambda upto: tell(progress, upto - begin, total)
+                original,
+                copy,
+                upto=head.position,
+                copied=lambda upto: tell(progress, upto - after, head.position - after),
             )
-            tell(progress, total, total)  # Also where nothing was left to copy.
+            tell(progress, count, count)  # Also where nothing was left to copy.
             keys_copy = _copy_keys(original, copy, place) if sealed else None
             verify_copy(
                 copy,

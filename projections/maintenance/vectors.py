@@ -97,7 +97,6 @@ class VectorGenerations:
                 context.log,
                 forgotten(),
                 salvage=partial(_salvage, context),
-                progress=context.progress,
             )
         return True
 
@@ -116,13 +115,14 @@ def catch_up_vectors(log: StoreLog, indexing: Indexing, *, progress: Progress | 
     before = indexing.covers()
     expected = log.count(topic=TurnRecorded.topic, after=before, upto=upto)
     encoded = 0
-
-    def moved(position: Position) -> None:
-        tell(progress, position - before, upto - before)
-
     for _ in range(PASSES_MAX):
         try:
-            encoded += indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, moved=moved)
+            encoded += indexing.bring_up(
+                upto,
+                stop=lambda: False,
+                wait_s=INDEXER_WAIT_S,
+                moved=lambda at: tell(progress, at - before, upto - before),
+            )
         finally:
             indexing.write(new_since=before if expected else None)
         if (covers := indexing.covers()) >= upto:

@@ -17,7 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.ports import Log, Progress, tell
+from mnemolog.projections.ports import Log
 from mnemolog.projections.vectors.checked_rows import SomeRows
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
@@ -44,7 +44,6 @@ def purge(
     forgotten: Sequence[Position],
     *,
     salvage: Callable[[Path], None],
-    progress: Progress | None = None,
 ) -> None:
     """Remove the turns at these positions from every segment of this log below `root`.
 
@@ -55,7 +54,7 @@ def purge(
     """
     gone = np.asarray(sorted(forgotten), dtype=np.int64)
     models = sorted({generation.prefix for generation in generation_folders(root)})
-    for number, model in enumerate(models):
+    for model in models:
         with IndexerLock(root, model).held(wait_s=WAIT_S), mapped_to_projection_errors(root):
             # Listed under the lock: a rebuild that held it may have copied the vectors to a new generation.
             for generation in generation_folders(root, model):
@@ -66,7 +65,6 @@ def purge(
                         shutil.rmtree(left, ignore_errors=True)
                         if left.exists():
                             raise errors.ProjectionUnreadable(left, "it cannot be deleted")
-        tell(progress, number + 1, len(models))
     with mapped_to_projection_errors(root):
         for folder in root.glob(BUILDING):
             # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.

@@ -248,11 +248,9 @@ class VectorProjection:
         while True:
             before = fresh.snapshot.covers
             at = Position(min(upto, before + BUILD_ROWS))
-
-            def report(done: int, total: int, *, before: Position = before) -> None:
-                tell(progress, before + done - start, upto - start)
-
-            encoded += fresh.extend(upto=at, progress=report)
+            encoded += fresh.extend(
+                upto=at, progress=lambda done, _, before=before: tell(progress, before + done - start, upto - start)
+            )
             if at >= upto:
                 break
             fresh.write(merge=False, index=False)
