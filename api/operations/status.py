@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
+from mnemolog.domain.extras import install_command
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result, Stale, brief
@@ -39,6 +41,7 @@ from mnemolog.projections.vectors.inventory import GenerationStatus
 
 _UNPROVED: Final = "unproved"
 _PROVED_LATER: Final = "Nothing to do: they are compared with the log when it answers again."
+WITHOUT_ONNX_RUNTIME: Final = "sentence-transformers runs every model, the default one at half the speed or less"
 
 
 class WalStatus(Result, frozen=True, kw_only=True):
@@ -202,6 +205,9 @@ def _model_warnings(projections: ProjectionSet, projector: ProjectorStatus) -> I
         yield Hint(f"recalls search by words only: {trouble}; ", trouble.hint)
     elif (why := projector.trouble) is not None:
         yield f"vectors are not updated: {why}"
+    named = isinstance(projections.models.own, str | Path)
+    if named and find_spec("onnxruntime") is None and find_spec("sentence_transformers") is not None:
+        yield Hint(WITHOUT_ONNX_RUNTIME, f": `{install_command('minilm')}`")
 
 
 def wal_status(log: EventLog) -> WalStatus | None:

@@ -1,7 +1,8 @@
 """SentenceTransformer models, loaded when the first vector is needed.
 
-Identity, dimension and the cutting of texts need only small files. A BERT such as the default model runs with numpy;
-torch, which takes seconds to import, is loaded for other models. Implements the `Encoder` port of the projections.
+Identity, dimension and the cutting of texts need only small files. A BERT such as the default model runs on ONNX
+Runtime; torch, which takes seconds to import, is loaded for other models. Implements the `Encoder` port of the
+projections.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from numpy.typing import NDArray
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
 from mnemolog.domain.hints import Hint
-from mnemolog.infra.embedding.bert import Bert, read_bert
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
 from mnemolog.infra.embedding.model_files import WORDS_ONLY, ModelProfile, fingerprint, read_profile, resolve_model
+from mnemolog.infra.embedding.onnx_bert import Bert, read_bert
 from mnemolog.infra.runtime import cancellation
 
 BATCH_SIZE: Final = 32

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from mnemolog.domain.errors import DEFAULT_MODEL, ModelUnavailable
+from mnemolog.domain.errors import DEFAULT_MODEL, DEFAULT_MODEL_FILES, ModelUnavailable
 from mnemolog.domain.hints import Hint, again
 from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
 from mnemolog.infra.runtime.regular_files import open_file, read_file
@@ -106,14 +106,13 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     cache; a name without an owner belongs to `sentence-transformers/`. Without `download` only that cache is
     searched, whatever the environment says.
 
-    Raises `ModelUnavailable` when the folder or the name does not exist, or neither `minilm` nor `light` is installed.
+    Raises `ModelUnavailable` when the folder or the name does not exist, or the extra `minilm` is not installed.
     """
     name = str(name_or_path)
     if not name.strip():
         raise ModelUnavailable(name, "the name is empty")
-    for package in ("safetensors", "tokenizers"):
-        if find_spec(package) is None:
-            raise ModelUnavailable(name, f"the package {package} is not installed", hint=DEFAULT_MODEL)
+    if find_spec("tokenizers") is None:
+        raise ModelUnavailable(name, "the package tokenizers is not installed", hint=DEFAULT_MODEL)
     folder = Path(name_or_path).expanduser()
     is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
     if folder.is_dir():
@@ -178,13 +177,15 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         where = "the local cache of the hub (offline)" if local else "the hub"
         if local and isinstance(error, LocalEntryNotFoundError):
             fetch = "online, unset HF_HUB_OFFLINE to fetch it" if download else "open a store with it to fetch it"
-            hint = Hint(fetch, *(("; or ", DEFAULT_MODEL) if hub_name == _MINILM_ON_HUB else WORDS_ONLY))
+            hint = Hint(fetch, *(("; or ", DEFAULT_MODEL_FILES) if hub_name == _MINILM_ON_HUB else WORDS_ONLY))
             raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
         if isinstance(error, RepositoryNotFoundError):
             hint = Hint("check the name", *WORDS_ONLY)
             raise ModelUnavailable.not_found(name, "on the hub", installed=_installed(), hint=hint) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelUnavailable(name, f"{hub_name!r} could not be loaded from {where}: {reason[0]}") from error
+        hint = DEFAULT_MODEL_FILES if hub_name == _MINILM_ON_HUB else None
+        why = f"{hub_name!r} could not be loaded from {where}: {reason[0]}"
+        raise ModelUnavailable(name, why, hint=hint) from error
     if not _is_model(folder):
         raise ModelUnavailable(name, f"{hub_name!r} has neither modules.json nor config.json")
     return folder
@@ -310,13 +311,21 @@ def _pooling_modes(config: dict[str, Any]) -> list[str]:
     return [mode for key, mode in _POOLING_MODES.items() if config.get(key)] or ["mean"]
 
 
+def safetensors_header(file: BinaryIO) -> dict[str, Any]:
+    """Read the header of an open safetensors file, which says of each array what it is and where after the header.
+
+    Raises `ValueError` for a file of another kind.
+    """
+    size = int.from_bytes(file.read(8), "little")
+    if size > _SAFETENSORS_HEADER_BYTES_MAX:
+        raise ValueError("it is not a safetensors file")
+    header: dict[str, Any] = json.loads(file.read(size))
+    return header
+
+
 def _static_dimension(weights: Path) -> int:
     with open_file(weights, follow=True) as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > _SAFETENSORS_HEADER_BYTES_MAX:
-            raise ValueError(f"{weights.name} is not a safetensors file")
-        header = json.loads(file.read(size))
-    return int(header["embedding.weight"]["shape"][1])
+        return int(safetensors_header(file)["embedding.weight"]["shape"][1])
 
 
 def _default_prompt(settings: dict[str, Any]) -> str:

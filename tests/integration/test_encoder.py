@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,9 +13,11 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
-from mnemolog.infra.embedding.bert import Bert
+from mnemolog.domain.extras import install_command
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
 from mnemolog.infra.embedding.model_files import resolve_model
+from mnemolog.infra.embedding.onnx_bert import Bert
+from mnemolog.operations.status import WITHOUT_ONNX_RUNTIME
 from tests.support import HashEncoder
 
 NAME = "all-MiniLM-L6-v2"
@@ -44,12 +46,12 @@ def reference():
 
 
 def tiny_model(root: Path, *, pooling: str = "mean", dtype: str = "float32", settings: dict | None = None) -> Path:
-    """A BERT of one small layer with MiniLM's tokenizer and weights from a fixed seed."""
+    """A BERT of two small layers with MiniLM's tokenizer and weights from a fixed seed."""
     import torch
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(7)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     model = BertModel(BertConfig(**sizes, max_position_embeddings=64)).to(getattr(torch, dtype))
     model.save_pretrained(root)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "modules.json"):
@@ -72,7 +74,7 @@ def furthest(rows, wanted):
 
 @pytest.mark.model
 def test_vectors_are_those_of_the_library_whatever_their_batch(encoder, reference):
-    """Numpy instead of torch, sorting and batching change no component. Every row is a float32 of length one."""
+    """ONNX Runtime instead of torch, sorting and batching change no component. Each row is a float32 of length one."""
     assert isinstance(encoder._model(), Bert)
     rows = encoder.encode(MIXED)
     assert np.abs(rows - reference.encode(MIXED, show_progress_bar=False)).max() < 1e-6
@@ -99,27 +101,40 @@ def edited(folder: Path, file: str, **values: object) -> None:
         ("tokenizer_config.json", {"do_lower_case": False}),
     ],
 )
-def test_a_model_with_a_part_that_numpy_does_not_know_is_run_by_the_library(tmp_path, file, values):
-    """Same numbers, in the order given. The model is the one that numpy runs, but for one setting."""
+def test_a_model_with_a_part_that_our_graph_lacks_is_run_by_the_library(tmp_path, file, values):
+    """Same numbers, in the order given. The model is one of ours, with other sizes than MiniLM, but for one setting."""
     from sentence_transformers import SentenceTransformer
 
-    folder = tiny_model(tmp_path, settings={})
-    assert isinstance(SentenceTransformerEncoder(folder)._model(), Bert)
-    edited(folder, file, **values)
-    encoder = SentenceTransformerEncoder(folder)
-    texts = ["tea", "green tea and cake", "", "x"]
-    wanted = SentenceTransformer(str(tmp_path), device="cpu").encode(texts, normalize_embeddings=True)
-    assert np.abs(encoder.encode(texts) - wanted).max() < 1e-5
-    assert not isinstance(encoder._model(), Bert)
+    folder, texts = tiny_model(tmp_path, settings={}), ["tea", "green tea and cake", "", "x"]
+    for ours in (True, False):
+        encoder = SentenceTransformerEncoder(folder)
+        wanted = SentenceTransformer(str(tmp_path), device="cpu").encode(texts, normalize_embeddings=True)
+        assert np.abs(encoder.encode(texts) - wanted).max() < (1e-6 if ours else 1e-5)
+        assert isinstance(encoder._model(), Bert) == ours
+        edited(folder, file, **values)
 
 
 @pytest.mark.model
-def test_a_question_is_embedded_by_the_calling_thread(encoder, monkeypatch):
-    """Two threads would wait for each other on a busy machine."""
-    seen, own = set(), Bert.encode
-    monkeypatch.setattr(Bert, "encode", lambda self, texts: (seen.add(threading.get_ident()), own(self, texts))[1])
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads in /proc")
+def test_a_question_is_embedded_by_the_calling_thread(encoder):
+    """Two threads would wait for each other on a busy machine. The tokenizer and ONNX Runtime have none either."""
     encoder.encode(["Where did Ana buy the tea?"])
-    assert seen == {threading.get_ident()}
+    before = sorted(Path("/proc/self/task").iterdir())
+    SentenceTransformerEncoder(NAME).encode(["Where did Ana buy the tea?"])
+    assert sorted(Path("/proc/self/task").iterdir()) == before
+
+
+@pytest.mark.model
+def test_without_onnx_runtime_the_library_runs_the_model_and_status_says_so(tmp_path, monkeypatch, reference):
+    """Where there is no wheel of it."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    rows = SentenceTransformerEncoder(NAME).encode(["tea"])
+    assert np.abs(rows - reference.encode(["tea"], show_progress_bar=False)).max() < 1e-6
+    with MemoryStore.open(tmp_path, background=False) as store:
+        [told] = store.status().warnings
+        assert told == f"{WITHOUT_ONNX_RUNTIME}: `{install_command('minilm')}`"
+    with MemoryStore.open(tmp_path, model=HashEncoder(), background=False) as store:
+        assert store.status().warnings == ()
 
 
 @pytest.mark.model
@@ -169,11 +184,11 @@ def test_every_name_of_minilm_is_one_model(encoder):
     assert SentenceTransformerEncoder(NAME, recipe="2").fingerprint != encoder.fingerprint
 
 
-@pytest.fixture(params=["by numpy", "by the library"])
+@pytest.fixture(params=["by ONNX Runtime", "by the library"])
 def replaceable(request, tmp_path):
     """An encoder, and the method that computes its vectors."""
-    if request.param == "by numpy":
-        return SentenceTransformerEncoder(NAME), "mnemolog.infra.embedding.bert.Bert.encode"
+    if request.param == "by ONNX Runtime":
+        return SentenceTransformerEncoder(NAME), "mnemolog.infra.embedding.onnx_bert.Bert.encode"
     encoder = SentenceTransformerEncoder(tiny_model(tmp_path, pooling="max"))
     return encoder, "sentence_transformers.SentenceTransformer.encode"
 

