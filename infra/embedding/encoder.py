@@ -33,7 +33,7 @@ BATCH_TOKENS_MAX: Final = 1_024
 """Tokens of a batch, padding included; a single text may have more. It limits one call into torch, which cannot be
 interrupted: below 0.3 s for MiniLM on two cores. Above about 300 tokens, a larger batch is no faster per token."""
 BERT_TOKENS_MAX: Final = 256
-"""Tokens of a batch of `Bert`, which one thread computes; it is no faster with more."""
+"""Tokens of a batch of `Bert`, padding included, which one thread computes; it is no faster with more."""
 THREADS_MAX: Final = 8
 """Threads that compute batches of `Bert` at a time."""
 CHARS_PER_TOKEN: Final = 4
@@ -129,12 +129,14 @@ class SentenceTransformerEncoder:
         def embedded(batch: list[int]) -> NDArray[np.float32]:
             return self._encode_batch(model, [texts[at] for at in batch], tokens and [tokens[at] for at in batch])
 
-        with ThreadPoolExecutor(threads) as pool:
-            for start in range(0, len(parts), threads):
+        pool = ThreadPoolExecutor(threads)
+        try:
+            made = iter((map if threads == 1 else pool.map)(embedded, parts))
+            for batch in parts:
                 cancellation.check()
-                several = parts[start : start + threads]
-                for batch, made in zip(several, (map if threads == 1 else pool.map)(embedded, several), strict=True):
-                    rows[batch] = made
+                rows[batch] = next(made)
+        finally:
+            pool.shutdown(cancel_futures=True)
         cancellation.check()
         return rows
 

@@ -175,17 +175,17 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     except Exception as error:
         local = constants.HF_HUB_OFFLINE or not download
         where = "the local cache of the hub (offline)" if local else "the hub"
+        elsewhere = DEFAULT_MODEL_FILES if hub_name == _MINILM_ON_HUB else None
         if local and isinstance(error, LocalEntryNotFoundError):
             fetch = "online, unset HF_HUB_OFFLINE to fetch it" if download else "open a store with it to fetch it"
-            hint = Hint(fetch, *(("; or ", DEFAULT_MODEL_FILES) if hub_name == _MINILM_ON_HUB else WORDS_ONLY))
+            hint = Hint(fetch, *(("; or ", elsewhere) if elsewhere else WORDS_ONLY))
             raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
         if isinstance(error, RepositoryNotFoundError):
             hint = Hint("check the name", *WORDS_ONLY)
             raise ModelUnavailable.not_found(name, "on the hub", installed=_installed(), hint=hint) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        hint = DEFAULT_MODEL_FILES if hub_name == _MINILM_ON_HUB else None
         why = f"{hub_name!r} could not be loaded from {where}: {reason[0]}"
-        raise ModelUnavailable(name, why, hint=hint) from error
+        raise ModelUnavailable(name, why, hint=elsewhere) from error
     if not _is_model(folder):
         raise ModelUnavailable(name, f"{hub_name!r} has neither modules.json nor config.json")
     return folder
