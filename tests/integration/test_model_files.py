@@ -8,18 +8,24 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import unquote
 
 import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.domain.extras import install_command
-from mnemolog.infra.embedding.model_files import read_profile, resolve_model
+from mnemolog.infra.embedding.model_files import _MINILM_FILES, _MINILM_REVISION, read_profile, resolve_model
 
 NAME = "all-MiniLM-L6-v2"
-needs_library = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="needs mnemolog[minilm]")
+HUB_NAME, REVISION = f"sentence-transformers/{NAME}", _MINILM_REVISION
+needs_library = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="needs sentence-transformers")
 
 
 @pytest.fixture
@@ -108,15 +114,13 @@ main()
 @pytest.mark.model
 @pytest.mark.parametrize("place", ["folder", "cache of the hub"])
 def test_the_default_model_runs_from_a_folder_or_the_cache_of_the_hub_without_torch(tmp_path, place):
-    """With `light`: the store is the one that the installed package makes, so nothing is rebuilt."""
+    """The store is the one that the installed package makes, so nothing is rebuilt."""
     source, model, where = resolve_model(NAME), NAME, tmp_path / "hub" / f"models--sentence-transformers--{NAME}"
     if place == "folder":
         model = where = tmp_path / "weights"
         shutil.copytree(source, where)
     else:
-        (where / "refs").mkdir(parents=True)
-        (where / "refs" / "main").write_text("f" * 40)
-        shutil.copytree(source, where / "snapshots" / ("f" * 40))
+        shutil.copytree(source, where / "snapshots" / REVISION)
     with MemoryStore.open(tmp_path / "memory", background=False) as store:
         store.start_session("s").record("user", "The dog is called Nero.")
         store.models.activate(NAME)
@@ -125,6 +129,67 @@ def test_the_default_model_runs_from_a_folder_or_the_cache_of_the_hub_without_to
     done = subprocess.run([sys.executable, "-c", LIGHT, *asked], env=offline, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["hits"][0]["text"] == "The dog is called Nero."
+
+
+ON_HUB = [*_MINILM_FILES, "pytorch_model.bin", "onnx/model.onnx"]
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Serves the default model's files as the hub does, and keeps what was asked for."""
+
+    asked: ClassVar[list[str]] = []
+    changed: ClassVar[dict[str, bytes]] = {}
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        if "/resolve/" in self.path:
+            name = unquote(self.path.partition(f"/resolve/{REVISION}/")[2])
+            content = self.changed.get(name) or (resolve_model(NAME) / name).read_bytes()
+        else:
+            files = [{"type": "file", "path": n, "size": 1, "oid": n, "rfilename": n} for n in ON_HUB]
+            told = files if "/tree/" in self.path else {"id": HUB_NAME, "sha": REVISION, "siblings": files}
+            content = json.dumps(told).encode()
+        self.send_response(200)
+        for header in (
+            ("ETag", sha256(content).hexdigest()),
+            ("X-Repo-Commit", REVISION),
+            ("Content-Length", len(content)),
+        ):
+            self.send_header(header[0], str(header[1]))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.model
+def test_the_default_model_is_fetched_from_its_hub_in_one_revision_and_checked(tmp_path):
+    """At the first use that names it, never with `model=None`. Another content than the published one is refused."""
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.start_session("s").record("user", "The dog is called Nero.")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        there = os.environ | {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}"}
+
+        def recalled(cache, *options):
+            asked = ["recall", str(tmp_path / "memory"), "a pet's name", "--json", *options]
+            env = there | {"HF_HUB_CACHE": str(tmp_path / cache)}
+            return subprocess.run([sys.executable, "-c", LIGHT, *asked], env=env, capture_output=True, text=True)
+
+        assert recalled("one", "--model", "none").returncode == 0
+        assert Hub.asked == []
+        done = recalled("one", "--mode", "vector")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["hits"][0]["text"] == "The dog is called Nero."
+        assert [path for path in Hub.asked if REVISION not in path or path.endswith((".bin", ".onnx"))] == []
+        Hub.changed["vocab.txt"] = b"changed"
+        refused = recalled("other", "--mode", "vector")
+        assert (refused.returncode, "not as published: vocab.txt" in refused.stderr) == (1, True), refused.stderr
+        hub.shutdown()
 
 
 def test_a_hub_that_is_away_is_told_with_the_other_ways(monkeypatch, tmp_path):
