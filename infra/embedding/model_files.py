@@ -126,8 +126,9 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     name = str(name_or_path)
     if not name.strip():
         raise ModelUnavailable(name, "the name is empty")
-    if find_spec("tokenizers") is None:
-        raise ModelUnavailable(name, "the package tokenizers is not installed", hint=DEFAULT_MODEL)
+    for any_of in (("tokenizers",), ("onnxruntime", "sentence_transformers")):
+        if not any(map(find_spec, any_of)):
+            raise ModelUnavailable(name, f"{' or '.join(any_of)} is not installed", hint=DEFAULT_MODEL)
     folder = Path(name_or_path).expanduser()
     is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
     if folder.is_dir():

