@@ -20,6 +20,7 @@ from mnemolog.infra.embedding.model_files import ModelProfile, safetensors_heade
 from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 Rows = NDArray[np.float32]
+Field = tuple[int, int | float | str | bytes]
 
 _SETTINGS: Final = {"hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
 """What the configuration must say, where it says anything; a model of other values goes through the library."""
@@ -34,32 +35,46 @@ _TYPES: Final = {"F32": np.float32, "F16": np.float16}
 _OPERATORS: Final = "com.microsoft"
 """The domain of ONNX Runtime's own operators, each of which is several of the standard's."""
 _FLOAT32, _INT32 = 1, 6
-_QKV: Final = ("query", "key", "value")
+_EMBEDDINGS: Final = "state0 SkipLayerNormalization words places embeddings.LayerNorm.weight embeddings.LayerNorm.bias"
+_LAYER: Final = """
+    query{n}   FusedMatMul            state{n} {at}attention.self.query.weight
+    key{n}     FusedMatMul            state{n} {at}attention.self.key.weight
+    value{n}   FusedMatMul            state{n} {at}attention.self.value.weight
+    seen{n}    MultiHeadAttention     query{n} key{n} value{n} {at}attention.self.bias lengths
+    told{n}    FusedMatMul            seen{n} {at}attention.output.dense.weight
+    middle{n}  SkipLayerNormalization told{n} state{n} {norm}.weight {norm}.bias {at}attention.output.dense.bias
+    wide{n}    FusedMatMul            middle{n} {at}intermediate.dense.weight
+    chosen{n}  BiasGelu               wide{n} {at}intermediate.dense.bias
+    narrow{n}  FusedMatMul            chosen{n} {at}output.dense.weight
+    state{m}   SkipLayerNormalization narrow{n} middle{n} {last}.weight {last}.bias {at}output.dense.bias
+"""
+"""The operators of a layer: output, operator, inputs. An input with a dot is a weight, by its name in the file."""
 
 
 class Bert:
     """A BERT model with mean pooling. Safe for many threads, which do not wait for each other.
 
-    `config` is its config.json; `weights` returns the array of a name. Raises `KeyError` for one that is missing, and
-    `ValueError` for one of another shape.
+    `config` is its config.json; `weights` returns the array of a name. Raises `KeyError` for one that is missing,
+    `ValueError` for too few positions, and an error of ONNX Runtime where shapes do not fit together.
     """
 
     def __init__(self, config: dict[str, Any], weights: Callable[[str], Rows]) -> None:
         from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
-        graph = _Graph(config, weights)
-        width = graph.width
-        self._words = graph.taken("embeddings.word_embeddings.weight", int(config["vocab_size"]), width)
-        places = graph.taken("embeddings.position_embeddings.weight", int(config["max_position_embeddings"]), width)
-        types = graph.taken("embeddings.token_type_embeddings.weight", int(config["type_vocab_size"]), width)
-        self._places = places + types[0]
+        self._words = weights("embeddings.word_embeddings.weight")
+        types = weights("embeddings.token_type_embeddings.weight")
+        self._places = weights("embeddings.position_embeddings.weight") + types[0]
         options = SessionOptions()
         # One thread, the caller's: nothing waits for another thread, let alone by spinning.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        self._weights = {name: OrtValue.ortvalue_from_numpy(array) for name, array in graph.weights.items()}
+        graph, given = _graph(config, weights)
+        self._weights = {name: OrtValue.ortvalue_from_numpy(array) for name, array in given.items()}
         options.add_external_initializers(list(self._weights), list(self._weights.values()))
-        self._session = InferenceSession(graph.model(), options, providers=["CPUExecutionProvider"])
+        self._session = InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        if len(self._places) < config["max_position_embeddings"]:
+            raise ValueError("the weights have fewer positions than the configuration says")
+        self.encode([[0]])  # Some shapes are looked at only now.
 
     def encode(self, texts: Sequence[Sequence[int]]) -> Rows:
         """Return the mean of each text's token vectors; shape (len(texts), dimension), in the order given.
@@ -75,78 +90,42 @@ class Bert:
         return np.stack([state[:length].mean(0) for state, length in zip(states, lengths, strict=True)])
 
 
-class _Graph:
-    """The layers of a BERT as an ONNX model, and the weights that its parts name."""
+def _graph(config: dict[str, Any], read: Callable[[str], Rows]) -> tuple[bytes, dict[str, Rows]]:
+    """Return the layers of a BERT as an ONNX model, and the weights that it names.
 
-    def __init__(self, config: dict[str, Any], read: Callable[[str], Rows]) -> None:
-        self.width, self.weights = int(config["hidden_size"]), dict[str, Rows]()
-        self._read, self._epsilon, self._nodes = read, float(config["layer_norm_eps"]), list[bytes]()
-        heads, inner = int(config["num_attention_heads"]), int(config["intermediate_size"])
-        state = self._norm("embeddings.LayerNorm", "words", "places")
-        for number in range(config["num_hidden_layers"]):
-            at = f"encoder.layer.{number}."
-            own = f"{at}attention.self."
-            self.weights[f"{own}bias"] = np.concatenate([self.taken(f"{own}{part}.bias", self.width) for part in _QKV])
-            parts = [self._product(f"{own}{part}", state, self.width) for part in _QKV]
-            seen = self._add("MultiHeadAttention", *parts, f"{own}bias", "lengths", num_heads=heads)
-            state = self._merged(f"{at}attention.output", state, seen, self.width)
-            wide = self._product(f"{at}intermediate.dense", state, self.width, inner)
-            wide = self._add("BiasGelu", wide, self._weight(f"{at}intermediate.dense.bias", inner))
-            state = self._merged(f"{at}output", state, wide, inner)
-        self._last = state
-
-    def taken(self, name: str, *shape: int) -> Rows:
-        """Return the array of a name in float32. Raises `ValueError` if it has another shape."""
-        array = self._read(name)
-        if array.shape != shape:
-            raise ValueError(f"{name} has the shape {array.shape} instead of {shape}")
-        return array.astype(np.float32, copy=False)
-
-    def model(self) -> bytes:
-        """Return the ONNX model. The numbers of its fields: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto."""
-        weights = (
-            _message(*((1, size) for size in array.shape), (2, _FLOAT32), (8, name), (13, _ELSEWHERE), (14, 1))
-            for name, array in self.weights.items()
-        )
-        given = [
-            _variable("words", _FLOAT32, "texts", "tokens", self.width),
-            _variable("places", _FLOAT32, "tokens", self.width),
-            _variable("lengths", _INT32, "texts"),
-        ]
-        graph = _message(
-            *((1, node) for node in self._nodes),
-            (2, "bert"),
-            *((5, each) for each in weights),
-            *((11, each) for each in given),
-            (12, _variable(self._last, _FLOAT32, "texts", "tokens", self.width)),
-        )
-        return _message((1, 8), (7, graph), (8, _message((1, _OPERATORS), (2, 1))))
-
-    def _weight(self, name: str, *shape: int) -> str:
-        self.weights[name] = self.taken(name, *shape)
-        return name
-
-    def _product(self, name: str, state: str, inputs: int, outputs: int | None = None) -> str:
-        weight = self._weight(f"{name}.weight", outputs or self.width, inputs)
-        return self._add("FusedMatMul", state, weight, transB=1)
-
-    def _merged(self, name: str, state: str, change: str, inputs: int) -> str:
-        """Add what a linear layer makes of a change to the state, and normalise it."""
-        change = self._product(f"{name}.dense", change, inputs)
-        return self._norm(f"{name}.LayerNorm", change, state, self._weight(f"{name}.dense.bias", self.width))
-
-    def _norm(self, name: str, one: str, other: str, *bias: str) -> str:
-        weights = (self._weight(f"{name}.{part}", self.width) for part in ("weight", "bias"))
-        return self._add("SkipLayerNormalization", one, other, *weights, *bias, epsilon=self._epsilon)
-
-    def _add(self, operator: str, *inputs: str, **settings: float) -> str:
-        output = f"{operator} {len(self._nodes)}"
-        names = [*((1, name) for name in inputs), (2, output), (4, operator), (7, _OPERATORS)]
-        self._nodes.append(_message(*names, *((5, _setting(name, value)) for name, value in settings.items())))
-        return output
+    The numbers of the fields of its messages: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+    """
+    width, weights, lines = int(config["hidden_size"]), dict[str, Rows](), [_EMBEDDINGS]
+    for number in range(config["num_hidden_layers"]):
+        at = f"encoder.layer.{number}."
+        named = {"at": at, "norm": f"{at}attention.output.LayerNorm", "last": f"{at}output.LayerNorm"}
+        lines += _LAYER.strip().format(n=number, m=number + 1, **named).splitlines()
+        own = [read(f"{at}attention.self.{part}.bias") for part in ("query", "key", "value")]
+        weights[f"{at}attention.self.bias"] = np.concatenate(own)
+    settings: dict[str, list[Field]] = {
+        "BiasGelu": [],
+        "FusedMatMul": [(5, _message((1, "transB"), (3, 1), (20, 2)))],
+        "MultiHeadAttention": [(5, _message((1, "num_heads"), (3, int(config["num_attention_heads"])), (20, 2)))],
+        "SkipLayerNormalization": [(5, _message((1, "epsilon"), (2, float(config["layer_norm_eps"])), (20, 1)))],
+    }
+    nodes = []
+    for output, operator, *inputs in map(str.split, lines):
+        weights |= {name: read(name) for name in inputs if "." in name and name not in weights}
+        fields = [(2, output), (4, operator), *settings[operator], (7, _OPERATORS)]
+        nodes.append((1, _message(*((1, name) for name in inputs), *fields)))
+    elsewhere: list[Field] = [(13, _message((1, "location"), (2, "elsewhere"))), (14, 1)]
+    tensors = [
+        (5, _message(*((1, size) for size in array.shape), (2, _FLOAT32), (8, name), *elsewhere))
+        for name, array in weights.items()
+    ]
+    words = _variable("words", _FLOAT32, "texts", "tokens", width)
+    given = [words, _variable("places", _FLOAT32, "tokens", width), _variable("lengths", _INT32, "texts")]
+    last = _variable(f"state{config['num_hidden_layers']}", _FLOAT32, "texts", "tokens", width)
+    graph = _message(*nodes, (2, "bert"), *tensors, *((11, each) for each in given), (12, last))
+    return _message((1, 8), (7, graph), (8, _message((1, _OPERATORS), (2, 1)))), weights
 
 
-def _message(*fields: tuple[int, int | float | str | bytes]) -> bytes:
+def _message(*fields: Field) -> bytes:
     """Return a message of protocol buffers with these fields: pairs of number and value."""
     made = bytearray()
     for number, value in fields:
@@ -164,18 +143,10 @@ def _varint(value: int) -> bytes:
     return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
 
 
-def _setting(name: str, value: float) -> bytes:
-    at, kind = (2, 1) if isinstance(value, float) else (3, 2)
-    return _message((1, name), (at, value), (20, kind))
-
-
 def _variable(name: str, kind: int, *shape: int | str) -> bytes:
     """Describe an input or the output of the graph. A size that is a word may be any."""
     sizes = [(1, _message((2 if isinstance(size, str) else 1, size))) for size in shape]
     return _message((1, name), (2, _message((1, _message((1, kind), (2, _message(*sizes)))))))
-
-
-_ELSEWHERE: Final = _message((1, "location"), (2, "elsewhere"))
 
 
 def read_bert(folder: Path, profile: ModelProfile, tokenizer: Any) -> Bert | None:
@@ -203,7 +174,8 @@ def _weights(path: Path) -> Callable[[str], Rows]:
 
     def array(name: str) -> Rows:
         entry = header[name]
-        return content[slice(*entry["data_offsets"])].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
+        made: Rows = content[slice(*entry["data_offsets"])].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
+        return made.astype(np.float32, copy=False)
 
     return array
 
