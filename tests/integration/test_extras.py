@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mnemolog import MnemologError
 from mnemolog.domain.errors import ExtraMissing
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.extras import WEIGHTS, install_command
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", "openai_agents": "agents"}
@@ -48,6 +48,7 @@ def test_install_commands_name_extras_that_there_are():
     }
     assert {"client", "mcp", "minilm", "server"} <= named <= declared.keys()
     assert install_command("server") == "pip install 'mnemolog[server]'"
+    assert WEIGHTS in declared["dev"]
 
 
 def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
