@@ -23,6 +23,7 @@ from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import WAIT_S_MAX, MemoryLimits, checked_number
 from mnemolog.domain.options import with_defaults
 from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.request import as_it_is
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
@@ -92,6 +93,7 @@ class StoreParts(SharedParts, SessionParts):
     is_part: bool
     """Whether these are parts of another store for one scope: closing them leaves what both share open."""
 
+    @as_it_is()
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget."""
         try:

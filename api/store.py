@@ -24,6 +24,7 @@ from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
@@ -728,6 +729,7 @@ class MemoryStore(OfOneProcess):
         """Return every distrust in the order of the log, also those that have ended."""
         return Results(self.parts.distrusts.all())
 
+    @as_it_is()
     def verify(
         self,
         *,
@@ -758,6 +760,7 @@ class MemoryStore(OfOneProcess):
             progress=progress,
         )
 
+    @as_it_is()
     def status(self) -> Status:
         """Return the state of log, projections and projector. Fast, and read-only."""
         parts = self.parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemolog.domain.digest import LogRow, link
 from mnemolog.domain.errors import LogDamaged
@@ -85,9 +85,7 @@ class Chain:
         """Continue with the next row if it follows the rows before it. Otherwise return how it contradicts them."""
         position, stream, version, *_, digest = row
         sound = follows(self.digest, *row)
-        known = self.versions.get(stream)
-        if known is None:
-            known = version - 1 if self._is_part and isinstance(version, int) else 0
+        known = self.version(stream, version)
         sound = sound and position == self.position + 1  # Appends leave no holes.
         if sound and version == known + 1:
             self.position, self.digest, self.versions[stream] = position, digest, version
@@ -97,6 +95,13 @@ class Chain:
         if version != known + 1:
             found.append(finding_of(row, Kind.VERSION, f"version {version} of its stream follows {known}"))
         return found
+
+    def version(self, stream: Any, version: Any) -> int:
+        """Return the version of a stream so far, where `version` follows; the one before it if that is not known."""
+        known = self.versions.get(stream)
+        if known is None:
+            known = version - 1 if self._is_part and isinstance(version, int) else 0
+        return known
 
     def skip(self, row: Row) -> None:
         """Continue with a row that contradicts those before it: later rows are compared with what it says."""
@@ -119,6 +124,46 @@ class Chain:
             why = f"events between positions {before} and {position} are gone, or {position} was changed"
             return Finding(kind=Kind.REMOVED, position=Position(before + 1), stream=None, detail=why)
         return finding_of(row, Kind.CHANGED, "its digest does not match its content and the event before it")
+
+
+class Damage(NamedTuple):
+    """What does not fit in a part of a log that was followed row by row, and which streams it may concern."""
+
+    findings: list[Finding]
+    streams: dict[str, int]
+    """The first position of what is damaged in each stream that it is stored in, or is known to be gone from."""
+    anywhere: int | None
+    """The first position of what is gone or was moved, if it may have been in any stream."""
+
+    def require(self, stream: str, upto: int | None) -> None:
+        """Raise `LogDamaged` if events of a stream, up to a position, may be gone or others than those recorded."""
+        for position in (self.streams.get(stream), self.anywhere):
+            if position is not None and (upto is None or position <= upto):
+                why = f"what is read of {stream!r} may lack an event: one is gone, or is not the one that was recorded"
+                raise LogDamaged(why, position=position)
+
+
+def damage_in(rows: Iterable[Row], chain: Chain) -> Damage:
+    """Follow rows to the end of a log from the place of `chain`.
+
+    A changed event leaves the rows behind it as they were: then what it is stored in is what it was recorded in. An
+    event that is gone was in the stream that now skips a version. If the two do not add up, if the last row does not
+    fit, or if a stream has only one event, which does not fit, any stream may have lost its newest event.
+    """
+    findings, streams, gone = list[Finding](), dict[Any, int](), 0
+    last: list[Finding] = []
+    for row in rows:
+        if last := chain.follow(row):
+            position, stream, version = row[:3]
+            gone += max(position - chain.position - 1, 0)
+            if isinstance(version, int):
+                gone -= version - chain.version(stream, version) - 1
+            streams.setdefault(stream, last[0].position)
+            findings += last
+            chain.skip(row)
+    is_anywhere = gone or last or any(chain.versions.get(stream) == 1 for stream in streams)
+    first = findings[0].position if is_anywhere else None
+    return Damage(findings, {shown(stream) or "": position for stream, position in streams.items()}, first)
 
 
 def finding_of(row: Row, kind: Kind, detail: str) -> Finding:

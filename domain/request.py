@@ -1,4 +1,7 @@
-"""What events that a thread or a task appends take from its request: the actor, its idempotency key and its digest."""
+"""What the events that a thread or a task appends take from its request: the actor, its idempotency key and its digest.
+
+And whether it reports on a log that has lost events.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,22 @@ E = TypeVar("E", bound=Event)
 _ACTOR: Final[ContextVar[str]] = ContextVar("mnemolog_actor", default="")
 _REQUEST: Final[ContextVar[tuple[str | None, str]]] = ContextVar("mnemolog_request", default=(None, ""))
 """Key and digest."""
+_AS_IT_IS: Final[ContextVar[bool]] = ContextVar("mnemolog_as_it_is", default=False)
+
+
+@contextmanager
+def as_it_is() -> Iterator[None]:
+    """Let the block read a log that has lost events: it reports on the log."""
+    token = _AS_IT_IS.set(True)
+    try:
+        yield
+    finally:
+        _AS_IT_IS.reset(token)
+
+
+def is_read_as_it_is() -> bool:
+    """Whether this is in such a block."""
+    return _AS_IT_IS.get()
 
 
 @contextmanager

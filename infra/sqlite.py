@@ -324,7 +324,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
         # SQLite does not always say so. It stays an I/O error: after a failed sync, the commit may be on the disk.
         return errors.LogWriteFailed(f"{cause}{'' if has_room(path.parent) else '; its disk is full, free some space'}")
     # The driver decodes SQLite's messages, and one about a damaged schema quotes what is damaged.
-    if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError | UnsafeFile):
+    is_no_text = isinstance(cause, UnicodeDecodeError) or "Could not decode to UTF-8" in str(cause)
+    if code in (_CORRUPT, _NOTADB) or is_no_text or isinstance(cause, UnsafeFile):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS
@@ -19,9 +19,7 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM, Positions
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
-
-BATCH_MAX: Final = 1_000
-"""Events whose topics are read together."""
+from mnemolog.infra.log.reader import PAGE
 
 
 class Request(NamedTuple):
@@ -123,11 +121,10 @@ def status(log: EventLog) -> ForgettingStatus:
 def _content(log: EventLog, target: ForgetTarget, *, before: Position) -> Iterator[tuple[Position, str]]:
     for first, last in target.versions:
         while first <= last:
-            with log.reading() as reads:
-                found = reads.topics(target.stream, first=first, last=min(last, first + BATCH_MAX - 1), before=before)
-            if not found:
-                break
-            for position, topic in found:
+            upto = min(last, first + PAGE - 1)
+            for position, _, _, topic, *_ in log.stored_versions(target.stream, after=first - 1, upto=upto):
+                if position >= before:
+                    return
                 if topic in CONTENT_TOPICS and target.counts.get(topic):  # A session without a title had none.
                     yield Position(position), topic
-            first += BATCH_MAX
+            first += PAGE

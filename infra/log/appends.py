@@ -96,6 +96,7 @@ class Appends:
         results: list[Result] = []
 
         def undone(tx: Transaction) -> None:
+            tx.reads.event_at(tx.head)  # What it returns is as of this event, which another process may have written.
             results.append(work(tx))
             raise _Undone
 

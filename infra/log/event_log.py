@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from mnemolog.domain import errors
+from mnemolog.domain.chain import Chain, Damage, damage_in
 from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
+from mnemolog.domain.request import is_read_as_it_is
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.appends import Appends, Followers
@@ -26,6 +28,8 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 
 Result = TypeVar("Result")
+EVENTS_FOLLOWED: Final = 500
+"""Events at the end of the log that a process follows before it answers from what it does not find: under 1 ms."""
 ANSWERS_KEPT: Final = 1_000
 """Texts whose answer by `redact` is kept: a unit of work may run twice, and a retry is compared with what is there."""
 
@@ -57,6 +61,10 @@ class EventLog(fork_guard.OfOneProcess):
             read_only=read_only,
         )
         self._origin, self._closed = fork_guard.Origin(), False
+        self._damage: tuple[int, Damage] | None = None
+        """What was found when the log was followed, with its layout at that time."""
+        self._fitting: tuple[int, Any] | None = None
+        """The last head whose event fits."""
 
     @property
     def keyring(self) -> Keyring | None:
@@ -75,7 +83,8 @@ class EventLog(fork_guard.OfOneProcess):
 
     def epoch(self) -> int:
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""
-        return self.version(FORGETTING_STREAM)
+        with self.reading() as reads:
+            return reads.version(FORGETTING_STREAM)
 
     @property
     def log_id(self) -> str:
@@ -101,6 +110,9 @@ class EventLog(fork_guard.OfOneProcess):
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
         with self.reading() as reads:
             found = reads.head()
+            if found not in (None, self._fitting) and not is_read_as_it_is():
+                reads.event_at(found[0])
+                self._fitting = found
         if found is None:
             return Head(position=ORIGIN, digest=self.genesis.hex())
         return Head(position=Position(found[0]), digest=_digest(found[1], position=found[0]).hex())
@@ -129,6 +141,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def head_at(self, position: int) -> Head:
         """Return a position with the digest there, as the head was then; an empty digest where there is no event."""
+        self.event_at(Position(position))
         return Head(position=Position(position), digest=(self.digest_at(Position(position)) or b"").hex())
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
@@ -189,6 +202,7 @@ class EventLog(fork_guard.OfOneProcess):
         """Yield events of one stream after version `after`, up to position `upto`, in batches."""
         while True:
             with self.reading() as reads:
+                self._require(reads, stream, upto)
                 rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
                 events = self._codec.recorded_events(rows)
             if not rows:
@@ -199,6 +213,7 @@ class EventLog(fork_guard.OfOneProcess):
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it. Both take as many questions."""
         with self.reading() as reads:
+            self._require(reads, stream)
             if (row := reads.first_event(stream)) is None:
                 self._codec.refresh()
             return self._recorded(row)
@@ -206,11 +221,13 @@ class EventLog(fork_guard.OfOneProcess):
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the last event of a stream, None if nothing was appended to it."""
         with self.reading() as reads:
+            self._require(reads, stream)
             return self._recorded(reads.last_event(stream))
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
         with self.reading() as reads:
+            self._require(reads, stream, upto)
             latest = reads.version(stream)
             first = reads.version_at(stream, after, latest=latest)
             last = latest if upto is None else reads.version_at(stream, upto, latest=latest)
@@ -232,6 +249,7 @@ class EventLog(fork_guard.OfOneProcess):
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
         with self.reading() as reads:
+            self._require(reads, stream)
             found = reads.event_with_key(stream, key)
         return None if found is None else Position(found[0])
 
@@ -243,13 +261,21 @@ class EventLog(fork_guard.OfOneProcess):
     def keys(self, stream: str) -> list[tuple[int, str]]:
         """Return version and idempotency key of the events of a stream that have one, in order."""
         with self.reading() as reads:
+            self._require(reads, stream)
             return reads.keys(stream)
 
     def stored_versions(
-        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
+        self,
+        stream: str,
+        *,
+        after: int | None = None,
+        upto: int | None = None,
+        descending: bool = False,
+        limit: int | None = None,
     ) -> list[EventRow]:
         """Return event rows of a stream with versions in `(after, upto]`, undecoded."""
         with self.reading() as reads:
+            self._require(reads, stream)
             return reads.versions(stream, after=after, upto=upto, descending=descending, limit=limit)
 
     def stored_events(
@@ -283,18 +309,24 @@ class EventLog(fork_guard.OfOneProcess):
         `known` may return a state to start from, which saves reading the events before it.
         """
         with self.reading() as reads:
-            read = partial(self._codec.not_turns, reads)
+
+            def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
+                self._require(reads, stream, upto)
+                return self._codec.not_turns(reads, stream, after, upto)
+
             epoch = reads.version(FORGETTING_STREAM)
             return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
         with self.reading() as reads:
+            self._require(reads, stream)
             return Version(reads.version(stream))
 
     def version_at(self, stream: str, position: Position) -> Version:
         """Return the version that `stream` had at a position, 0 if nothing had been appended to it."""
         with self.reading() as reads:
+            self._require(reads, stream, position)
             return Version(reads.version_at(stream, position, latest=reads.version(stream)))
 
     def recorded_at(self, position: Position) -> Micros:
@@ -356,6 +388,28 @@ class EventLog(fork_guard.OfOneProcess):
         if self._closed or not self._origin.is_here:
             self.require_usable()
         return self.engine.reading()
+
+    def damage(self) -> Damage:
+        """Return what does not fit among the newest events. They are followed once, and again in another layout."""
+        with self.reading() as reads:
+            return self._followed(reads)
+
+    def _require(self, reads: LogReader, stream: str, upto: int | None = None) -> None:
+        """Raise `LogDamaged` if a stream may lack events up to a position."""
+        if not is_read_as_it_is():
+            self._followed(reads).require(stream, upto)
+
+    def _followed(self, reads: LogReader) -> Damage:
+        layout = reads.layout()
+        if self._damage is None or self._damage[0] != layout:
+            first, rows = reads.first_position(), sorted(reads.newest(EVENTS_FOLLOWED + 1))
+            is_part = bool(rows) and rows[0][0] != first
+            chain = Chain(rows[0][7], position=rows.pop(0)[0]) if is_part else Chain(self.genesis)
+            found = damage_in(rows, chain)
+            if first is not None and (first < 1 or (is_part and first > 1)):
+                found = found._replace(anywhere=first)
+            self._damage = layout, found
+        return self._damage[1]
 
     def require_usable(self) -> None:
         """Raise `StoreClosed` if the log was closed, `StoreForked` if another process opened it."""

@@ -45,7 +45,8 @@ _SELECT_BETWEEN: Final = (
 )
 _SELECT_SEALED: Final = "SELECT 1 FROM events WHERE stream = ? AND substr(state, 1, 1) = ? LIMIT 1"
 _SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
-_SELECT_RECORDED_AT: Final = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
+_SELECT_BEFORE: Final = f"{SELECT} WHERE position <= ? ORDER BY position DESC LIMIT 1"
+_SELECT_FIRST_POSITION: Final = "SELECT position FROM events WHERE true ORDER BY position LIMIT 1"
 _SELECT_RANGE: Final = f"{SELECT} WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 _SELECT_STREAM_NAMES: Final = (
     "SELECT position, stream FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
@@ -61,9 +62,6 @@ _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY v
 _SELECT_POSITION_AT: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
 _COUNT_VERSIONS: Final = "SELECT count(*) FROM events WHERE stream = ? AND version > ? AND version <= ?"
 _COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
-_SELECT_TOPICS: Final = (
-    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ? ORDER BY version"
-)
 _SELECT_STREAMS: Final = (
     "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ? ORDER BY position"
 )
@@ -97,6 +95,14 @@ class LogReader:
     def stored(self, *, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
         """Return every column as stored, texts as bytes: an event row with the digest as eighth column."""
         raise NotImplementedError
+
+    def newest(self, limit: int) -> list[tuple[Any, ...]]:
+        """Return the last rows as `stored` does, in any order; of large ones fewer."""
+        raise NotImplementedError
+
+    def layout(self) -> int:
+        """Return a number that is another one when a table, an index or a trigger was changed, if that can be told."""
+        return 0
 
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """Return which of `streams` has the first event with an idempotency key."""
@@ -178,7 +184,14 @@ class LogReader:
 
     def recorded_at(self, position: int) -> int | None:
         """Return when the last event at or before a position was recorded, None if there is none."""
-        found: int | None = self._value(_SELECT_RECORDED_AT, (position,))
+        found = self._one(_SELECT_BEFORE, (position,))
+        if found is None or found[0] < position:
+            self._require_none(position)
+        return None if found is None else int(found[6])
+
+    def first_position(self) -> int | None:
+        """Return the lowest position, None for an empty log."""
+        found: int | None = self._value(_SELECT_FIRST_POSITION, ())
         return found
 
     def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
@@ -315,10 +328,6 @@ class LogReader:
     def count(self, topic: str, *, after: int, upto: int) -> int:
         """Return how many events of a topic lie between two positions."""
         return int(self._one(_COUNT, (topic, after, upto))[0])
-
-    def topics(self, stream: str, *, first: int, last: int, before: int) -> list[Any]:
-        """Return position and topic of the versions `first` to `last` that lie before a position, in order."""
-        return self._all(_SELECT_TOPICS, (stream, first, last, before))
 
     def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
         """Return the stream of every event of a topic between two positions."""

@@ -28,6 +28,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
+from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.validation import History, flaw_in
 from mnemolog.projections.ports import AuditableLog, Progress, tell
@@ -116,6 +117,7 @@ class Findings:
                 self.first.append(finding)
 
 
+@as_it_is()
 def verify(
     log: AuditableLog,
     *,

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
@@ -67,6 +68,8 @@ EDITS = {
     "its stream": "UPDATE events SET stream = stream || '/x' WHERE position = ?",
     "gone": "DELETE FROM events WHERE position = ?",
 }
+MAY_BE_ANY = {("gone", PORTO), *product(["its stream"], (FERRY, PORTO, "guide"))}
+"""Edits after which no version is left out by which to tell the stream that lacks an event."""
 EVENTS = {FERRY: 3, PORTO: 8, "guide": 1}
 """A word that only one event has, and its position."""
 
@@ -85,6 +88,7 @@ def told(tmp_path_factory):
         store.assert_fact("user/food", "bread")
         store.assert_fact("user/city", "Porto")
         store.record("a", "user", "And the museum as well.")
+        store.record("b", "user", "The garden opens in May.")
         store.recall("ferry", min_position=store.head().position)
         yield store
 
@@ -124,7 +128,8 @@ def test_what_needs_a_touched_event_is_refused_and_nothing_else(told, tmp_path, 
     assert refused >= needs
     assert EVENTS[word] in positions
     others = {name for name in OPERATIONS if "other" in name}
-    assert refused.isdisjoint(others - needs)
+    if (how, word) not in MAY_BE_ANY:
+        assert refused.isdisjoint(others - needs)
 
 
 @pytest.mark.parametrize("how", EDITS)
@@ -161,5 +166,5 @@ def test_no_query_of_the_log_gives_a_touched_event(told, tmp_path, how):
     assert {"events", "event_at", "read", "read_at", "not_turns", "turns_backward", "versions", "selected"} <= gave
 
 
-RAW = {"stored", "stored_rows"}
+RAW = {"stored", "stored_rows", "newest"}
 """What `verify`, exports and copies follow digest by digest themselves."""

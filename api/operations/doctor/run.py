@@ -12,6 +12,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
@@ -50,6 +51,7 @@ class DoctorReport(Result, frozen=True, kw_only=True):
     """The call that checks it; empty if that is the check that was made."""
 
 
+@as_it_is()
 def doctor(
     layout: StoreLayout,
     log: EventLog,
