@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec.structs import replace
 
 from mnemolog.domain.digest import LogRow, link
 from mnemolog.domain.errors import LogDamaged
@@ -78,6 +80,8 @@ class Chain:
     def __init__(self, digest: bytes, *, position: int = ORIGIN) -> None:
         self.position, self.digest, self.rows = position, digest, 0
         self.versions: dict[bytes, int] = {}
+        self.gone = 0
+        """How many positions rows have skipped, less the versions that they have skipped."""
         self._is_part = position > ORIGIN
         """Then the versions before the first row are not known."""
 
@@ -85,7 +89,9 @@ class Chain:
         """Continue with the next row if it follows the rows before it. Otherwise return how it contradicts them."""
         position, stream, version, *_, digest = row
         sound = follows(self.digest, *row)
-        known = self.version(stream, version)
+        known = self.versions.get(stream)
+        if known is None:
+            known = version - 1 if self._is_part and isinstance(version, int) else 0
         sound = sound and position == self.position + 1  # Appends leave no holes.
         if sound and version == known + 1:
             self.position, self.digest, self.versions[stream] = position, digest, version
@@ -96,19 +102,14 @@ class Chain:
             found.append(finding_of(row, Kind.VERSION, f"version {version} of its stream follows {known}"))
         return found
 
-    def version(self, stream: Any, version: Any) -> int:
-        """Return the version of a stream so far, where `version` follows; the one before it if that is not known."""
-        known = self.versions.get(stream)
-        if known is None:
-            known = version - 1 if self._is_part and isinstance(version, int) else 0
-        return known
-
     def skip(self, row: Row) -> None:
         """Continue with a row that contradicts those before it: later rows are compared with what it says."""
-        _, stream, version, *_, digest = row
-        self.position, self.digest = row[0], digest if isinstance(digest, bytes) else b""
+        position, stream, version, *_, digest = row
+        self.gone += max(position - self.position - 1, 0)
+        self.position, self.digest = position, digest if isinstance(digest, bytes) else b""
         self.rows += 1
         if isinstance(version, int):
+            self.gone -= version - 1 - self.versions.get(stream, version - 1 if self._is_part else 0)
             self.versions[stream] = version
 
     def checked(self, rows: Iterable[Row], *, outcome: str) -> Iterator[LogRow]:
@@ -126,44 +127,22 @@ class Chain:
         return finding_of(row, Kind.CHANGED, "its digest does not match its content and the event before it")
 
 
-class Damage(NamedTuple):
-    """What does not fit in a part of a log that was followed row by row, and which streams it may concern."""
+def damage_in(rows: Iterable[Row], chain: Chain) -> list[Finding]:
+    """Follow rows to the end of a log from the place of `chain`. Return what does not fit, each with a stream it is in.
 
-    findings: list[Finding]
-    streams: dict[str, int]
-    """The first position of what is damaged in each stream that it is stored in, or is known to be gone from."""
-    anywhere: int | None
-    """The first position of what is gone or was moved, if it may have been in any stream."""
-
-    def require(self, stream: str, upto: int | None) -> None:
-        """Raise `LogDamaged` if events of a stream, up to a position, may be gone or others than those recorded."""
-        for position in (self.streams.get(stream), self.anywhere):
-            if position is not None and (upto is None or position <= upto):
-                why = f"what is read of {stream!r} may lack an event: one is gone, or is not the one that was recorded"
-                raise LogDamaged(why, position=position)
-
-
-def damage_in(rows: Iterable[Row], chain: Chain) -> Damage:
-    """Follow rows to the end of a log from the place of `chain`.
-
-    A changed event leaves the rows behind it as they were: then what it is stored in is what it was recorded in. An
-    event that is gone was in the stream that now skips a version. If the two do not add up, if the last row does not
-    fit, or if a stream has only one event, which does not fit, any stream may have lost its newest event.
+    The first has no stream if any stream may have lost its newest event. That cannot be where an event was changed:
+    the rows behind it fit, and what it is stored in is what it was recorded in. Nor where events are gone from streams
+    that now skip as many versions.
     """
-    findings, streams, gone = list[Finding](), dict[Any, int](), 0
-    last: list[Finding] = []
+    found, last = list[Finding](), list[Finding]()
     for row in rows:
         if last := chain.follow(row):
-            position, stream, version = row[:3]
-            gone += max(position - chain.position - 1, 0)
-            if isinstance(version, int):
-                gone -= version - chain.version(stream, version) - 1
-            streams.setdefault(stream, last[0].position)
-            findings += last
             chain.skip(row)
-    is_anywhere = gone or last or any(chain.versions.get(stream) == 1 for stream in streams)
-    first = findings[0].position if is_anywhere else None
-    return Damage(findings, {shown(stream) or "": position for stream, position in streams.items()}, first)
+            found += [replace(item, stream=shown(row[1])) for item in last]
+    is_alone = any(chain.versions.get((item.stream or "").encode()) == 1 for item in found)
+    if last or chain.gone or is_alone:
+        found.insert(0, replace(found[0], stream=None))
+    return found
 
 
 def finding_of(row: Row, kind: Kind, detail: str) -> Finding:

@@ -27,7 +27,7 @@ from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.known_backups import after_findings, backup_witnesses, put_keys_back
 from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
-from mnemolog.projections.health.verify import quick_verify
+from mnemolog.projections.health.verify import FINDINGS_MAX, quick_verify
 from mnemolog.projections.maintenance.context import LogAtHead, StoreContext
 from mnemolog.projections.maintenance.results import CacheStatus, TablesStatus, ViewsStatus
 from mnemolog.projections.maintenance.tables import Cache
@@ -196,7 +196,9 @@ def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | Non
     """Yield what is lost, and how to get it back from a backup."""
     if keys is not None:
         yield Hint(f"{keys}; content can be neither read nor recorded: ", put_keys_back(folder, keys))
-    for finding in (*quick_verify(log, backup_witnesses(folder, log.log_id)), *log.damage().findings):
+    with log.reading() as reads:
+        damage = log.damage(reads)[:FINDINGS_MAX]
+    for finding in (*quick_verify(log, backup_witnesses(folder, log.log_id)), *damage):
         yield Hint(f"{finding.detail}; ", after_findings(folder, [finding]))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from mnemolog.domain import errors
-from mnemolog.domain.chain import Chain, Damage, damage_in
+from mnemolog.domain.chain import Chain, Finding, damage_in
 from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
@@ -61,7 +61,7 @@ class EventLog(fork_guard.OfOneProcess):
             read_only=read_only,
         )
         self._origin, self._closed = fork_guard.Origin(), False
-        self._damage: tuple[int, Damage] | None = None
+        self._damage: tuple[int, list[Finding]] | None = None
         """What was found when the log was followed, with its layout at that time."""
         self._fitting: tuple[int, Any] | None = None
         """The last head whose event fits."""
@@ -201,8 +201,7 @@ class EventLog(fork_guard.OfOneProcess):
     ) -> Iterator[list[RecordedEvent]]:
         """Yield events of one stream after version `after`, up to position `upto`, in batches."""
         while True:
-            with self.reading() as reads:
-                self._require(reads, stream, upto)
+            with self._reading_of(stream, upto) as reads:
                 rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
                 events = self._codec.recorded_events(rows)
             if not rows:
@@ -212,22 +211,19 @@ class EventLog(fork_guard.OfOneProcess):
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it. Both take as many questions."""
-        with self.reading() as reads:
-            self._require(reads, stream)
+        with self._reading_of(stream) as reads:
             if (row := reads.first_event(stream)) is None:
                 self._codec.refresh()
             return self._recorded(row)
 
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the last event of a stream, None if nothing was appended to it."""
-        with self.reading() as reads:
-            self._require(reads, stream)
+        with self._reading_of(stream) as reads:
             return self._recorded(reads.last_event(stream))
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
-        with self.reading() as reads:
-            self._require(reads, stream, upto)
+        with self._reading_of(stream, upto) as reads:
             latest = reads.version(stream)
             first = reads.version_at(stream, after, latest=latest)
             last = latest if upto is None else reads.version_at(stream, upto, latest=latest)
@@ -248,8 +244,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
-        with self.reading() as reads:
-            self._require(reads, stream)
+        with self._reading_of(stream) as reads:
             found = reads.event_with_key(stream, key)
         return None if found is None else Position(found[0])
 
@@ -260,8 +255,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     def keys(self, stream: str) -> list[tuple[int, str]]:
         """Return version and idempotency key of the events of a stream that have one, in order."""
-        with self.reading() as reads:
-            self._require(reads, stream)
+        with self._reading_of(stream) as reads:
             return reads.keys(stream)
 
     def stored_versions(
@@ -274,8 +268,7 @@ class EventLog(fork_guard.OfOneProcess):
         limit: int | None = None,
     ) -> list[EventRow]:
         """Return event rows of a stream with versions in `(after, upto]`, undecoded."""
-        with self.reading() as reads:
-            self._require(reads, stream)
+        with self._reading_of(stream) as reads:
             return reads.versions(stream, after=after, upto=upto, descending=descending, limit=limit)
 
     def stored_events(
@@ -319,14 +312,12 @@ class EventLog(fork_guard.OfOneProcess):
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
-        with self.reading() as reads:
-            self._require(reads, stream)
+        with self._reading_of(stream) as reads:
             return Version(reads.version(stream))
 
     def version_at(self, stream: str, position: Position) -> Version:
         """Return the version that `stream` had at a position, 0 if nothing had been appended to it."""
-        with self.reading() as reads:
-            self._require(reads, stream, position)
+        with self._reading_of(stream, position) as reads:
             return Version(reads.version_at(stream, position, latest=reads.version(stream)))
 
     def recorded_at(self, position: Position) -> Micros:
@@ -389,26 +380,27 @@ class EventLog(fork_guard.OfOneProcess):
             self.require_usable()
         return self.engine.reading()
 
-    def damage(self) -> Damage:
-        """Return what does not fit among the newest events. They are followed once, and again in another layout."""
+    @contextmanager
+    def _reading_of(self, stream: str, upto: int | None = None) -> Iterator[LogReader]:
+        """Give a reader for a stream. Raises `LogDamaged` if it may lack an event up to a position."""
         with self.reading() as reads:
-            return self._followed(reads)
+            self._require(reads, stream, upto)
+            yield reads
 
-    def _require(self, reads: LogReader, stream: str, upto: int | None = None) -> None:
-        """Raise `LogDamaged` if a stream may lack events up to a position."""
-        if not is_read_as_it_is():
-            self._followed(reads).require(stream, upto)
+    def _require(self, reads: LogReader, stream: str, upto: int | None) -> None:
+        for found in () if is_read_as_it_is() else self.damage(reads):
+            if found.stream in (None, stream) and (upto is None or found.position <= upto):
+                why = f"{found.detail}; so {stream!r} may lack what was recorded"
+                raise errors.LogDamaged(why, position=found.position)
 
-    def _followed(self, reads: LogReader) -> Damage:
+    def damage(self, reads: LogReader) -> list[Finding]:
+        """Return what does not fit among the newest events. They are followed once, and again in another layout."""
         layout = reads.layout()
         if self._damage is None or self._damage[0] != layout:
-            first, rows = reads.first_position(), sorted(reads.newest(EVENTS_FOLLOWED + 1))
-            is_part = bool(rows) and rows[0][0] != first
-            chain = Chain(rows[0][7], position=rows.pop(0)[0]) if is_part else Chain(self.genesis)
-            found = damage_in(rows, chain)
-            if first is not None and (first < 1 or (is_part and first > 1)):
-                found = found._replace(anywhere=first)
-            self._damage = layout, found
+            rows, place = reads.newest(EVENTS_FOLLOWED + 1), Chain(self.genesis)
+            if rows and rows[0][0] > 1 == reads.first_position():
+                place = Chain(rows[0][7], position=rows.pop(0)[0])
+            self._damage = layout, damage_in(rows, place)
         return self._damage[1]
 
     def require_usable(self) -> None:

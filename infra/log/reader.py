@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mnemolog.domain.chain import follows
 from mnemolog.domain.encrypted_content import SEALED
@@ -83,6 +83,8 @@ class LogReader:
 
     genesis: bytes
     """digest(0)."""
+    select_stored: ClassVar[str]
+    """Begins the queries of `stored`."""
 
     def head(self) -> tuple[int, Any] | None:
         """Return the last position and its digest as stored, None for an empty log."""
@@ -94,11 +96,13 @@ class LogReader:
 
     def stored(self, *, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
         """Return every column as stored, texts as bytes: an event row with the digest as eighth column."""
-        raise NotImplementedError
+        return self._page(
+            f"{self.select_stored} position > ? AND position <= ? ORDER BY position LIMIT ?", (after, upto, limit)
+        )
 
     def newest(self, limit: int) -> list[tuple[Any, ...]]:
-        """Return the last rows as `stored` does, in any order; of large ones fewer."""
-        raise NotImplementedError
+        """Return the last rows as `stored` does, in order; of large ones fewer."""
+        return sorted(self._page(f"{self.select_stored} true ORDER BY position DESC LIMIT ?", (limit,)))
 
     def layout(self) -> int:
         """Return a number that is another one when a table, an index or a trigger was changed, if that can be told."""
@@ -184,9 +188,7 @@ class LogReader:
 
     def recorded_at(self, position: int) -> int | None:
         """Return when the last event at or before a position was recorded, None if there is none."""
-        found = self._one(_SELECT_BEFORE, (position,))
-        if found is None or found[0] < position:
-            self._require_none(position)
+        found = self.event_at(position) or self._one(_SELECT_BEFORE, (position,))
         return None if found is None else int(found[6])
 
     def first_position(self) -> int | None:

@@ -40,12 +40,6 @@ _SELECT_HEAD: Final = (
     f"SELECT position, digest, CASE WHEN position > %b THEN {_DIGEST_THERE} END "
     f"FROM {schema.SCHEMA}.events h WHERE log = %b AND position > 0 ORDER BY position DESC LIMIT 1"
 )
-_BYTES: Final = (
-    "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
-    "recorded_at, digest FROM events WHERE"
-)
-_SELECT_BYTES: Final = f"{_BYTES} position > ? AND position <= ? ORDER BY position LIMIT ?"
-_SELECT_NEWEST: Final = f"{_BYTES} true ORDER BY position DESC LIMIT ?"
 _WITHIN_PAGE: Final = (
     "SELECT * FROM (SELECT page.*, sum(octet_length(state)) OVER (ROWS UNBOUNDED PRECEDING) - octet_length(state) "
     f"AS before FROM ({{}}) page) counted WHERE before < {PAGE_BYTES} ORDER BY position"
@@ -98,6 +92,11 @@ class PostgresReader(LogReader):
 
     __slots__ = ("_again", "_cursor", "_seen", "driver", "log")
 
+    select_stored = (
+        "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
+        "recorded_at, digest FROM events WHERE"
+    )
+
     def __init__(
         self, driver: Driver, log: int, seen: SeenHead, genesis: bytes, *, again: Callable[[], Driver] | None = None
     ) -> None:
@@ -135,14 +134,6 @@ class PostgresReader(LogReader):
         """See `LogReader`."""
         found = self.head_row()
         return 0 if found is None else int(found[0])
-
-    def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
-        """See `LogReader`."""
-        return self._page(_SELECT_BYTES, (after, upto, limit))
-
-    def newest(self, limit: int) -> list[tuple[Any, ...]]:
-        """See `LogReader`."""
-        return self._page(_SELECT_NEWEST, (limit,))
 
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""

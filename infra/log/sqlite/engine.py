@@ -37,12 +37,6 @@ POLL_INTERVAL_S: Final = 0.05
 
 _SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
 _SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
-_BYTES: Final = (
-    "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
-    "recorded_at, digest FROM events WHERE"
-)
-_SELECT_BYTES: Final = f"{_BYTES} position > ? AND position <= ? ORDER BY position LIMIT ?"
-_SELECT_NEWEST: Final = f"{_BYTES} true ORDER BY position DESC LIMIT ?"
 _SELECT_STREAM_WITH_KEY: Final = (
     "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
     "AND events.key = ? ORDER BY events.position LIMIT 1"
@@ -53,6 +47,11 @@ class SqliteReader(LogReader):
     """Implements `LogReader` on a driver connection: past SQLAlchemy, which would cost more than the query (ADR 2)."""
 
     __slots__ = ("driver",)
+
+    select_stored = (
+        "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
+        "recorded_at, digest FROM events WHERE"
+    )
 
     def __init__(self, driver: Any, genesis: bytes) -> None:
         self.driver, self.genesis = driver, genesis
@@ -65,14 +64,6 @@ class SqliteReader(LogReader):
     def last_given(self) -> int:
         """See `LogReader`."""
         return self._value(_SELECT_LAST_GIVEN, ()) or 0
-
-    def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
-        """See `LogReader`."""
-        return self._page(_SELECT_BYTES, (after, upto, limit))
-
-    def newest(self, limit: int) -> list[Any]:
-        """See `LogReader`."""
-        return self._page(_SELECT_NEWEST, (limit,))
 
     def layout(self) -> int:
         """See `LogReader`. Nothing changes a log of SQLite from outside but by taking its triggers away."""
