@@ -20,22 +20,18 @@ E = TypeVar("E", bound=Event)
 _ACTOR: Final[ContextVar[str]] = ContextVar("mnemolog_actor", default="")
 _REQUEST: Final[ContextVar[tuple[str | None, str]]] = ContextVar("mnemolog_request", default=(None, ""))
 """Key and digest."""
-_AS_IT_IS: Final[ContextVar[bool]] = ContextVar("mnemolog_as_it_is", default=False)
+REPORTS: Final[ContextVar[bool]] = ContextVar("mnemolog_reports", default=False)
+"""Whether what runs reports on the log, and so reads one that has lost events."""
 
 
 @contextmanager
 def as_it_is() -> Iterator[None]:
     """Let the block read a log that has lost events: it reports on the log."""
-    token = _AS_IT_IS.set(True)
+    token = REPORTS.set(True)
     try:
         yield
     finally:
-        _AS_IT_IS.reset(token)
-
-
-def is_read_as_it_is() -> bool:
-    """Whether this is in such a block."""
-    return _AS_IT_IS.get()
+        REPORTS.reset(token)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
-from mnemolog.domain.request import is_read_as_it_is
+from mnemolog.domain.request import REPORTS
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.appends import Appends, Followers
@@ -110,7 +110,7 @@ class EventLog(fork_guard.OfOneProcess):
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
         with self.reading() as reads:
             found = reads.head()
-            if found not in (None, self._fitting) and not is_read_as_it_is():
+            if found not in (None, self._fitting) and not REPORTS.get():
                 reads.event_at(found[0])
                 self._fitting = found
         if found is None:
@@ -388,7 +388,7 @@ class EventLog(fork_guard.OfOneProcess):
             yield reads
 
     def _require(self, reads: LogReader, stream: str, upto: int | None) -> None:
-        for found in () if is_read_as_it_is() else self.damage(reads):
+        for found in () if REPORTS.get() else self.damage(reads):
             if found.stream in (None, stream) and (upto is None or found.position <= upto):
                 why = f"{found.detail}; so {stream!r} may lack what was recorded"
                 raise errors.LogDamaged(why, position=found.position)

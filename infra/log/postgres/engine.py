@@ -93,8 +93,8 @@ class PostgresReader(LogReader):
     __slots__ = ("_again", "_cursor", "_seen", "driver", "log")
 
     select_stored = (
-        "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, convert_to(key, 'UTF8'), "
-        "recorded_at, digest FROM events WHERE"
+        "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, "
+        "convert_to(key, 'UTF8'), recorded_at, digest FROM events WHERE"
     )
 
     def __init__(
