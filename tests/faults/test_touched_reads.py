@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import product
 
 import pytest
@@ -59,6 +60,9 @@ OPERATIONS = {
     "events before": lambda store: list(store.events(upto=2)),
     "replay": lambda store: store.replay(),
     "timeline": lambda store: list(store.audit.timeline()),
+    "value": lambda store: store.session("a").get("pace"),
+    "head": lambda store: store.head(),
+    "position at": lambda store: store.position_at("2024-01-01T00:00:06Z"),
     "within a scope": lambda store: store.within("trips").recall("ferry", mode="text"),
 }
 EDITS = {
@@ -88,6 +92,7 @@ def told(tmp_path_factory):
         store.assert_fact("user/food", "bread")
         store.assert_fact("user/city", "Porto")
         store.record("a", "user", "And the museum as well.")
+        store.session("a").set("pace", "slow")
         store.record("b", "user", "The garden opens in May.")
         store.recall("ferry", min_position=store.head().position)
         yield store
@@ -102,9 +107,10 @@ def copied(told, folder, *, projections=True):
     return folder
 
 
-def edit(folder, how, position):
+def edit(folder, edits):
     tampering = Tampering(folder / LOG_FILE)
-    tampering.execute(EDITS[how], (position,))
+    for statement, position in edits:
+        tampering.execute(statement, (position,))
     tampering.put_triggers_back()
     tampering.connection.close()
 
@@ -115,7 +121,7 @@ def test_what_needs_a_touched_event_is_refused_and_nothing_else(told, tmp_path, 
     """With projections that have read the event as it was, so that every answer could be given without the log."""
     folder = copied(told, tmp_path / "memory")
     needs = {name for name, ask in OPERATIONS.items() if word in repr(ask(told))}
-    edit(folder, how, EVENTS[word])
+    edit(folder, [(EDITS[how], EVENTS[word])])
     refused, positions = set(), set()
     with MemoryStore.open(folder, model=HashEncoder()) as store:
         for name, ask in OPERATIONS.items():
@@ -136,7 +142,7 @@ def test_what_needs_a_touched_event_is_refused_and_nothing_else(told, tmp_path, 
 def test_projections_are_not_built_over_a_touched_event(told, tmp_path, how):
     """Without projections every answer would have to be built from the log."""
     folder = copied(told, tmp_path / "memory", projections=False)
-    edit(folder, how, EVENTS[FERRY])
+    edit(folder, [(EDITS[how], EVENTS[FERRY])])
     with MemoryStore.open(folder, model=None) as store:
         for ask in (lambda: store.recall("castle"), lambda: store.rebuild("views"), store.replay, store.sessions):
             with pytest.raises(LogDamaged, match=f"position {EVENTS[FERRY]}:"):
@@ -147,7 +153,7 @@ def test_projections_are_not_built_over_a_touched_event(told, tmp_path, how):
 def test_no_query_of_the_log_gives_a_touched_event(told, tmp_path, how):
     """All methods of the reader and of the log are called: a new one is held to it as well."""
     folder = copied(told, tmp_path / "memory", projections=False)
-    edit(folder, how, EVENTS[FERRY])
+    edit(folder, [(EDITS[how], EVENTS[FERRY])])
     gave = set()
     with MemoryStore.open(folder, model=None) as store, log_of(store).reading() as reads:
         for owner, kind in ((reads, LogReader), (log_of(store), EventLog)):
@@ -164,6 +170,45 @@ def test_no_query_of_the_log_gives_a_touched_event(told, tmp_path, how):
                     continue
                 assert name in RAW or FERRY not in given, name
     assert {"events", "event_at", "read", "read_at", "not_turns", "turns_backward", "versions", "selected"} <= gave
+
+
+COLUMNS = "stream, topic, state, recorded_at, digest"
+COPY = f"INSERT INTO events (position, version, {COLUMNS}) SELECT ?, 99, {COLUMNS} FROM events WHERE position = 10"
+GONE = "DELETE FROM events WHERE position = ?", 10
+LACKING = {
+    "the newest of a stream is gone": ("value", [GONE]),
+    "it is gone, and the positions close up": (
+        "value",
+        [
+            GONE,
+            ("UPDATE events SET position = position - 1 WHERE position > ?", 10),
+            ("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", 10),
+        ],
+    ),
+    "the first of a stream is another": (
+        "turns of another",
+        [("UPDATE events SET topic = 'turn.recorded.v1' WHERE position = ?", 5)],
+    ),
+    "one is before the first": ("value", [(COPY, -1)]),
+    "one is behind the last": ("head", [(COPY, 12)]),
+    "a text is none": ("value", [("UPDATE events SET topic = CAST(x'ff' AS TEXT) WHERE position = ?", 10)]),
+    "a time is another": ("position at", [("UPDATE events SET recorded_at = 0 WHERE position = ?", 8)]),
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("how", LACKING)
+def test_an_answer_from_what_is_not_found_is_refused(told, tmp_path, how, is_open):
+    """Nothing that is read shows that it is touched: what shows it is at another place of the log."""
+    folder, (name, edits) = copied(told, tmp_path / "memory"), LACKING[how]
+    with ExitStack() as opened:
+        if is_open:
+            OPERATIONS[name](store := opened.enter_context(MemoryStore.open(folder, model=None)))
+        edit(folder, edits)
+        if not is_open:
+            store = opened.enter_context(MemoryStore.open(folder, model=None))
+        with pytest.raises(LogDamaged):
+            OPERATIONS[name](store)
 
 
 RAW = {"stored", "stored_rows", "newest"}
