@@ -141,7 +141,7 @@ def damage_in(rows: Iterable[Row], chain: Chain) -> list[Finding]:
             found += [replace(item, stream=shown(row[1])) for item in last]
     is_alone = any(chain.versions.get((item.stream or "").encode()) == 1 for item in found)
     if last or chain.gone or is_alone:
-        found.insert(0, replace(found[0], stream=None))
+        found[0] = replace(found[0], stream=None)
     return found
 
 
