@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from mnemolog.domain.chain import follows
+from mnemolog.domain.digest import link
 from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import TurnRecorded
@@ -139,11 +140,11 @@ class LogReader:
                 if before is None and position != 1:
                     raise self._gone(position - 1)
                 row = position, stream.encode(), version, topic.encode(), state, key and key.encode(), recorded_at
-                if not follows(before or self.genesis, *row, digest):
+                if link(before or self.genesis, *row) != digest:
                     raise LogDamaged("its digest does not match its content and the event before it", position=position)
                 found.append((position, stream, version, topic, state, key, recorded_at))
-        except AttributeError as error:  # Damage can turn a text into a value of another type.
-            raise LogDamaged("one of its texts is none", position=position) from error
+        except (AttributeError, TypeError, struct.error) as error:  # Damage can turn a value into one of another type.
+            raise LogDamaged("one of its values has another type", position=position) from error
         return found
 
     def _require_none(self, position: int) -> None:
