@@ -38,7 +38,7 @@ from mnemolog.domain.position import Micros
 from mnemolog.infra.log.engine import LogIdentity, StagedRow
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.engine import PostgresConnection, PostgresReader
-from mnemolog.infra.log.postgres.seen_head import SeenHead
+from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.postgres import Settings
 from tests.postgres import connect, database_on, own_server
 

@@ -30,7 +30,7 @@ from mnemolog.infra.log.postgres.address import (
     without_password,
 )
 from mnemolog.infra.log.postgres.engine import PostgresEngine
-from mnemolog.infra.log.postgres.seen_head import Known, SeenHead, lost_events, noted_head
+from mnemolog.infra.log.seen_head import Known, SeenHead, lost_events, noted_head
 from mnemolog.infra.postgres import Settings, error_of
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.paths import is_writable

@@ -19,7 +19,7 @@ from mnemolog.infra.log.engine import LogConnection, LogEngine, LogIdentity, Sta
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
-from mnemolog.infra.log.postgres.seen_head import NOTHING, Known, SeenHead, contradiction, noted_head
+from mnemolog.infra.log.seen_head import NOTHING, Known, SeenHead, contradiction, noted_head
 from mnemolog.infra.log.reader import PAGE_BYTES, SPARSE, LogReader
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
