@@ -16,6 +16,7 @@ from mnemolog.application.switches import Agents, Switches
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.service import AuditService
+from mnemolog.audit.verification import accept_loss, find_lost_events, keep_heads
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import DISTRUST_STREAM
@@ -70,6 +71,8 @@ class SharedParts:
     tokens: Tokens
     fact_keys: FactKeys
     wal_keeper: WalKeeper
+    witness: Path | None
+    """The file outside of the store that keeps heads of its log."""
     telemetry: Telemetry | None
     gauges: Gauges
     receipts: bool
@@ -95,14 +98,20 @@ class StoreParts(SharedParts, SessionParts):
 
     @as_it_is()
     def start(self) -> None:
-        """Start the background threads, and resume interrupted requests to forget."""
+        """Start the background threads, and resume interrupted requests to forget.
+
+        Nothing of that where the log has lost events: the store only reports on it.
+        """
+        if self.telemetry is not None:
+            self.telemetry.watch(self.gauges)
+        if self.log.engine.seen.lost:
+            structured_log.error("log.lost_events", path=self.layout.folder, why=self.log.engine.seen.lost)
+            return
         try:
             self.nodes.opened()
         except BaseException:
             self.close()
             raise
-        if self.telemetry is not None:
-            self.telemetry.watch(self.gauges)
         self.projections.start()
         background = self.projections.projector is not None
         structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
@@ -129,6 +138,7 @@ class StoreParts(SharedParts, SessionParts):
         self.nodes.close()
         self.tokens.save_uses()
         self.prefetcher.close()
+        self.log.appends.close()
         self.wal_keeper.close()
         self.log.close()
         self.snapshots.close()
@@ -154,7 +164,8 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     require_local(folder, allowed=chosen["allow_network_filesystem"])
     _require_own_folders(StoreLayout(folder))
     reads = None if chosen["audit_reads"] is None else ReadsFile(local_path("audit_reads", chosen["audit_reads"]))
-    log = _open_log(folder, address, clock, chosen)
+    witness = None if chosen["witness"] is None else local_path("witness", chosen["witness"])
+    log = _open_log(folder, address, clock, chosen, witness)
     scratch = scratch_of(folder, log) if read_only and not _keeps_projections(folder, log) else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
@@ -190,7 +201,8 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         ),
         tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
         fact_keys=FactKeys(projections),
-        wal_keeper=WalKeeper(log.path, log),
+        wal_keeper=WalKeeper(log.path, log, partial(keep_heads, log, witness, clock)),
+        witness=witness,
         telemetry=telemetry,
         gauges=gauges_of(layout, log, projections),
         receipts=chosen["receipts"],
@@ -218,7 +230,11 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         prefetcher=_prefetcher(shared, agents, contexts.recalls, visible),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
-        admin=AdminService(layout, log, projections, forgetting, shared.nodes, shared.tokens, boundary=boundary),
+        admin=AdminService(
+            *(layout, log, projections, forgetting, shared.nodes, shared.tokens),
+            boundary=boundary,
+            accept_loss=partial(accept_loss, log, shared.witness),
+        ),
         session_list=session_list,
         distrusts=Distrusts(visible, projections),
         is_part=is_part,
@@ -247,7 +263,9 @@ def _require_own_folders(layout: StoreLayout) -> None:
             raise errors.NotAStore(layout.folder, why) from error
 
 
-def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: StoreOptions) -> EventLog:
+def _open_log(
+    folder: Path, address: LogAddress | None, clock: Clock, chosen: StoreOptions, witness: Path | None
+) -> EventLog:
     """Open the log with its settings; choose those of a new one. Raises `InvalidInput` if they contradict its own."""
     language, redact = chosen["language"], chosen["redact"]
     wanted = None if language is None else parse_language(language)
@@ -263,6 +281,9 @@ def _open_log(folder: Path, address: LogAddress | None, clock: Clock, chosen: St
         redact=redact if callable(redact) else None,
     )
     try:
+        find_lost_events(log, witness)
+        if log.engine.seen.lost:
+            return log
         if wanted is not None:
             is_empty = log.head().position == ORIGIN
             log.appends.transact(partial(commands.choose_language, wanted=wanted, change=is_empty))

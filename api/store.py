@@ -15,7 +15,7 @@ from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.application.switches import SwitchHow
-from mnemolog.audit.verification import verify_store
+from mnemolog.audit.verification import kept_outside, verify_store
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, SessionStarted
@@ -34,7 +34,7 @@ from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations.backup import BackupReport, make_backup
-from mnemolog.operations.known_backups import backup_witnesses
+from mnemolog.operations.known_backups import noted_witnesses
 from mnemolog.operations.rebuild import Rebuildable, rebuild
 from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.context.answer import Context
@@ -756,7 +756,7 @@ class MemoryStore(OfOneProcess):
             expect_head=expect_head,
             heads=None if heads is None else local_path("heads", heads),
             contents=contents,
-            others=backup_witnesses(self.path, self.parts.log.log_id),
+            others=[*noted_witnesses(self.path, self.parts.log.log_id), *kept_outside(self.parts.witness)],
             progress=progress,
         )
 

@@ -41,6 +41,7 @@ class StoreOptions(TypedDict, total=False):
         Option("True: the store replaces secrets in what is recorded from now on; or a function (docs/redaction.md)"),
     ]
     audit_reads: Annotated[str | Path | None, Option("a file that gets a line for each read (docs/reads.md)")]
+    witness: Annotated[str | Path | None, Option("a file outside that keeps heads of the log (docs/audit.md)")]
     language: Annotated[str | None, Option("language of a new store: sets which word endings text recall ignores")]
     allow_network_filesystem: Annotated[bool, Option("open a store on a network file system, which is unsafe", False)]
     telemetry: Annotated[Telemetry | None, Option("receives measurements (docs/observability.md)")]

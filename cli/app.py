@@ -27,6 +27,7 @@ from mnemolog.domain.display import visible
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
 """`1`: every `recall` and every server of tools records query and answer in the log."""
+WITNESS_VARIABLE: Final = "MNEMOLOG_WITNESS"
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
 KEY_FILE: Final = "MNEMOLOG_KEY_FILE"
@@ -357,6 +358,15 @@ def _commands(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log to stderr what is done: names and numbers, no content.")
     ] = False,
+    witness: Annotated[
+        Path | None,
+        typer.Option(
+            "--witness",
+            envvar=WITNESS_VARIABLE,
+            metavar="FILE",
+            help="A file outside of the store that keeps heads of its log: what it remembers must be there.",
+        ),
+    ] = None,
     key_file: Annotated[
         str | None,
         typer.Option(

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from mnemolog.cli.app import chosen_model
+from mnemolog.cli.hints import for_all_commands
 from mnemolog.cli.output import note
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
@@ -111,6 +112,7 @@ def as_of(session: Session, when: When | None) -> Session | SessionAt:
 
 def open_store(path: str | Path, *, model: str | None = None, **how: Any) -> MemoryStore:
     """Open a store; read-only where its folder or its full disk cannot be written. `how` as in `MemoryStore.open`."""
+    how.setdefault("witness", for_all_commands("witness"))
     if not is_url(path):
         path = local_path("path", path)
         how["read_only"] = path.is_dir() and not (is_writable(path) and has_room(path))

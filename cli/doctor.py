@@ -29,6 +29,7 @@ from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.hints import Hint
+from mnemolog.domain.request import acting_as, as_it_is
 from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.doctor.run import DoctorReport, unopened, usual_model
 from mnemolog.operations.doctor.run import doctor as examine
@@ -50,6 +51,13 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed. The log is never changed.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte, and compare the views with the log.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --fix would do; change nothing.")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on with a log that has lost events; an event says so.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", help="With --accept-loss: why.")] = "",
+    actor: Annotated[
+        str, typer.Option("--actor", metavar="NAME", help="With --accept-loss: who decides it.")
+    ] = "operator",
     model: Annotated[
         str | None,
         typer.Option("--model", help="The model of the vectors that --fix updates; by default the one the store uses."),
@@ -59,10 +67,14 @@ def doctor(
     """Find the problems of a store, with consequence and remedy. Exit 0: none, 1: problems, 3: log or keys damaged.
 
     Example: mnemolog doctor memory/ --deep --dry-run
+
+    Example: mnemolog doctor memory/ --accept-loss --actor ada --reason "the disk of the 3rd of May is gone"
     """
     try:
-        with _opened(store, model) as opened, bar("examining") as progress:
+        with _opened(store, model) as opened, bar("examining") as progress, acting_as(actor):
             parts = opened.parts
+            if accept_loss and not dry_run:
+                opened.admin.doctor(accept_loss=True, reason=reason)
             found = examine(
                 *(parts.layout, parts.log, parts.projections),
                 deep=deep,
@@ -188,7 +200,8 @@ def verify(
     """
     with open_store(store, create=False) as opened, bar("verifying") as progress:
         answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
-        keys = missing_keys(opened.parts.log)
+        with as_it_is():
+            keys = missing_keys(opened.parts.log)
     output.answer(answer, _show_verification, as_json=as_json)
     if answer.moved_to:
         output.note(f"the log takes no more events: it was moved to {answer.moved_to}")
@@ -204,6 +217,8 @@ def _show_verification(answer: Verification) -> None:
     for item in answer.findings:
         stream = item.stream or "the log"
         out.line(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red")
+    for loss in answer.accepted:
+        out.line(loss)
     if answer.findings_left_out:
         out.line(f"... and {answer.findings_left_out:,} more")
     verdict = ("sound", "green") if answer.sound else ("DAMAGED" if answer.damaged else "NOT SOUND", "red")

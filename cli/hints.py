@@ -122,6 +122,12 @@ def parsed(context: Any) -> None:
         line.context = context
 
 
+def for_all_commands(name: str) -> Any:
+    """Return the value of an option that was given before the command; None if it was not."""
+    context = _CURRENT.get(CommandLine([])).context
+    return None if context is None else context.find_root().params.get(name)
+
+
 def as_commands(text: str) -> str:
     """Return a text with commands in place of the calls in it, if it is a hint."""
     return spelled(text, _CURRENT.get(CommandLine([])).command_for)

@@ -127,12 +127,12 @@ class Chain:
         return finding_of(row, Kind.CHANGED, "its digest does not match its content and the event before it")
 
 
-def damage_in(rows: Iterable[Row], chain: Chain) -> list[Finding]:
+def damage_in(rows: Iterable[Row], chain: Chain, *, seen: tuple[int, bytes]) -> list[Finding]:
     """Follow rows to the end of a log from the place of `chain`. Return what does not fit, each with a stream it is in.
 
     The first has no stream if any stream may have lost its newest event. That cannot be where an event was changed:
-    the rows behind it fit, and what it is stored in is what it was recorded in. Nor where events are gone from streams
-    that now skip as many versions.
+    the rows behind it fit, or it is the head that was seen, and what it is stored in is what it was recorded in. Nor
+    where events are gone from streams that now skip as many versions.
     """
     found, last = list[Finding](), list[Finding]()
     for row in rows:
@@ -140,7 +140,7 @@ def damage_in(rows: Iterable[Row], chain: Chain) -> list[Finding]:
             chain.skip(row)
             found += [replace(item, stream=shown(row[1])) for item in last]
     is_alone = any(chain.versions.get((item.stream or "").encode()) == 1 for item in found)
-    if last or chain.gone or is_alone:
+    if (last and (chain.position, chain.digest) != seen) or chain.gone or is_alone:
         found[0] = replace(found[0], stream=None)
     return found
 

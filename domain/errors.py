@@ -38,6 +38,7 @@
     │   ├── StorageFull
     │   └── LogWriteFailed                               outcome unknown: reopen the store
     ├── LogDamaged                 .position             stop; rebuild nothing from this file
+    │   ├── HistoryLost            .position             the log ends before what was seen of it, or differs there
     │   └── UndecodableEvent       .position .topic
     ├── ProjectionError                                  nothing is lost: the log holds everything
     │   ├── ProjectionBehind       .behind_events .why
@@ -479,6 +480,24 @@ class LogDamaged(MnemologError):
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")
         self.position = position
+
+
+class HistoryLost(LogDamaged, StoreReplaced):
+    """The log ends before an event that was seen of it, or has another one there. Nothing is read or recorded.
+
+    `status`, `verify` and `doctor` answer. `path` is the folder of the store.
+    """
+
+    _hint = Hint(
+        remedy("admin.doctor"),
+        " reports what was lost; put back the log that has these events, or restore a newer backup, and open the store "
+        "again; to go on without them: ",
+        remedy("admin.doctor", accept_loss=True, reason="REASON"),
+    )
+
+    def __init__(self, path: Path, why: str) -> None:
+        MnemologError.__init__(self, why)
+        self.path, self.position = path, None
 
 
 class UndecodableEvent(LogDamaged):

@@ -487,6 +487,18 @@ class TokenRevoked(Event, frozen=True, kw_only=True, omit_defaults=True):
     id: str
 
 
+class LossAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator goes on with a log that has lost events. Recorded in the stream of losses, unencrypted."""
+
+    topic: ClassVar[str] = "loss.accepted.v1"
+
+    head: str
+    """The head that the log had, as `POSITION:DIGEST`."""
+    lost: list[str]
+    """The heads that were seen before and are not in the log, as `POSITION:DIGEST`, the last one first."""
+    reason: str
+
+
 class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Stands for an event of another library (`mnemolog.eventsourcing`). Never stored."""
 
@@ -506,6 +518,9 @@ RECALLS_STREAM: Final = "recalls"
 
 DISTRUST_STREAM: Final = "distrust"
 """The stream of what is distrusted, and of what is trusted again."""
+
+LOSS_STREAM: Final = "losses"
+"""The stream of the losses that operators have accepted."""
 
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
@@ -540,6 +555,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ForgetCompleted,
         TokenCreated,
         TokenRevoked,
+        LossAccepted,
     )
 } | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
 """Every topic this version can read and write."""

@@ -252,6 +252,7 @@ CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
     ),
     events.ContextServed: ("recall", "of", "sessions", "values"),
     events.RecallJudged: ("by",),
+    events.LossAccepted: ("reason",),
     events.ForgetRequested: ("reason",),
     events.ContentErased: ("copies",),
     ItemPut: ("value",),

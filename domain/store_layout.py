@@ -15,6 +15,9 @@ PROJECTIONS: Final = "projections"
 """The name of the folder of everything that is derived from the log."""
 
 
+SEEN_HEAD: Final = "head.json"
+
+
 class StoreLayout:
     """The paths of one store. The log and the keys are the store; everything else can be deleted at any time."""
 
@@ -28,8 +31,10 @@ class StoreLayout:
         """The content keys of an encrypted log."""
         self.known_backups = folder / "backups.json"
         """Where the last backups of this store were written."""
-        self.seen_head = folder / "head.json"
-        """The last head that this node has seen of a log in a database."""
+        self.seen_head = folder / SEEN_HEAD
+        """The last head that this folder has seen of its log: a witness of the log's history."""
+        self.may_lose = folder / "normal.txt"
+        """Notes that the log was written with `synchronous="NORMAL"`: a power cut may take its newest events."""
         self.moved = folder / "moved.txt"
         """Where the log was moved. Delete it to give up the move."""
         self.projections = (scratch or folder) / PROJECTIONS

@@ -99,6 +99,9 @@ class StoreLog(SessionLog, Protocol):
         """How long to wait for a lock of the store, in seconds."""
         ...
 
+    def require_whole(self) -> None:
+        """Raise `HistoryLost` if it has lost events, also for who reports on that."""
+
     @property
     def followers(self) -> Followers:
         """Those who are called after commits."""
@@ -183,6 +186,13 @@ class AuditableLog(Log, Protocol):
         Raises `UndecodableEvent`, `LogDamaged` for what does not open with its key, `KeysMissing`.
         """
         ...
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing in its folder may be written."""
+
+    def accepted(self) -> set[str]:
+        """The heads that it has lost and whose loss was accepted, as `POSITION:DIGEST`."""
 
     def ends(self) -> tuple[tuple[Position, Position], Position]:
         """The highest position ever given, even if its row is gone, before and after; and the last position."""

@@ -73,7 +73,8 @@ class ProjectionSet:
         self._reached: Callable[[Position], None] = lambda _: None
 
     def views(self) -> Views:
-        """Return the views as they are, however far they have read."""
+        """Return the views as they are, however far they have read. Raises `HistoryLost`: they are the evidence."""
+        self.log.require_whole()
         with self._opening:
             if self._views is None or self._unproved:
                 opened, before = open_views(self._layout, self.log, busy_timeout_s=self.log.busy_timeout_s), self._views

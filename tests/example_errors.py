@@ -48,6 +48,7 @@ EXAMPLES = (
     errors.StorageFull(PATH),
     errors.LogWriteFailed("a reason"),
     errors.LogDamaged("a reason", position=4),
+    errors.HistoryLost(PATH, "a reason"),
     errors.UndecodableEvent(position=4, topic="turn.recorded.v9", why="a reason"),
     errors.ProjectionError("a reason"),
     errors.ProjectionBehind("vectors", behind_events=2, why="a reason"),

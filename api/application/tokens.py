@@ -19,7 +19,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import TokenRevoked
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.request import current_request_key
+from mnemolog.domain.request import as_it_is, current_request_key
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.tokens import (
     ID_BYTES,
@@ -141,6 +141,7 @@ class Tokens:
         self._log.appends.transact(partial(revoke, ids=[id]))
         return self.known()[id].token
 
+    @as_it_is()
     def known(self) -> TokensState:
         """Return all tokens by id, as of now.
 

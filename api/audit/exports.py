@@ -226,7 +226,9 @@ def import_log(
         identity = LogIdentity(header.log_id, header.log_format, Micros(header.created_at))
         with temporary_folder(f"{final.name}.import", target) as temporary:
             # Durability is needed only once the folder has its final name: closing the log syncs everything at once.
-            log = open_log(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
+            log = open_log(
+                temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity, notes=False
+            )
             with closing(log):
                 appended, head = _append(log, reader), log.head()
             if keys is not None:

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from mnemolog.audit.results import StoredEvent
-from mnemolog.domain import errors
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Chain, Kind
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.digest import LogRow
-from mnemolog.domain.events import Event
+from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
+from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.request import as_it_is
+from mnemolog.domain.store_layout import SEEN_HEAD
 from mnemolog.infra.log import head_file
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.health.verify import Verification, Witness, quick_verify, verify
-from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.operations.known_backups import noted_witnesses
+from mnemolog.projections.health.verify import Verification, Witness, lost_heads, of_the_file, quick_verify, verify
+from mnemolog.projections.health.witnesses import IN_QUARANTINE, witnesses_of
+from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
+
+POWER_CUT: Final = "power cut"
+OUTSIDE: Final = "witness"
+"""Kinds of warnings in `log.engine.seen`."""
+HEADS_NAMED: Final = 64
+"""Heads that an accepted loss names."""
 
 
 def verify_store(
@@ -35,12 +47,18 @@ def verify_store(
     others: Iterable[Witness] = (),
     progress: Progress | None,
 ) -> Verification:
-    """Verify the log against all witnesses: what this node has seen, heads kept elsewhere, and `others`."""
-    seen = log.engine.seen_head()
-    own = [] if seen is None else [Witness("this node", seen)]
-    witnesses = [*own, *witnesses_of(folder, log), *_noted(expect_head, heads), *others]
+    """Verify the log against all witnesses: what this folder has seen, heads kept elsewhere, and `others`."""
+    witnesses = [*witnesses_of(folder, log), *_noted(expect_head, heads), *others]
     found = verify(log, witnesses=witnesses, contents=contents, progress=progress)
-    return replace(found, moved_to=log.moved_to())
+    named = tuple(of_the_file(why) for kind, why in log.engine.seen.warnings.items() if kind == POWER_CUT)
+    accepted = (f"position {item.position}: {describe(item.event)}" for item in log.losses())
+    return replace(
+        found,
+        sound=found.sound and not named,
+        findings=(*named, *found.findings),
+        moved_to=log.moved_to(),
+        accepted=tuple(accepted),
+    )
 
 
 def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
@@ -50,22 +68,6 @@ def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
     if heads is not None:
         for line, head in head_file.read_heads(heads):
             yield Witness(f"{heads.name} line {line}", head)
-
-
-def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
-    """Append the head of the log to a file of heads, unless the last head in it contradicts the log."""
-
-    def head_after(last: tuple[int, Head] | None) -> Head:
-        head = log.head()
-        if last is not None:
-            line, noted = last
-            for finding in quick_verify(log, [Witness(f"{file}:{line}", noted)]):
-                if finding.kind is Kind.WITNESS:
-                    raise errors.LogDamaged(f"{finding.detail}; nothing was written", position=finding.position)
-        noted_at = to_datetime(now).isoformat()
-        return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
-
-    return head_file.append_head(file, head_after)
 
 
 def event_at(log: EventLog, position: int) -> StoredEvent:
@@ -124,3 +126,100 @@ def _moment(recorded_at: int) -> datetime | None:
         return to_datetime(Micros(recorded_at))
     except (OverflowError, TypeError):
         return None
+
+
+def find_lost_events(log: EventLog, file: Path | None) -> None:
+    """Compare a log that is being opened with what has seen it. What it has lost is in `log.engine.seen`.
+
+    Its folder's own note, and the file outside; where nothing was noted, the projections of this log. Raises
+    `WitnessUnreadable`, also for a file of another log.
+    """
+    seen, witnesses = log.engine.seen, kept_outside(file)
+    if file is not None and witnesses and witnesses[0].head.log_id not in (None, log.log_id):
+        raise errors.WitnessUnreadable(file, None, f"it is of log {witnesses[0].head.log_id}, this is {log.log_id}")
+    # All witnesses are read before the log: another process may append and read on meanwhile.
+    if not (noted := seen.known).position:
+        projections = witnesses_of(log.path.parent, log)
+        witnesses += [witness for witness in projections if not witness.name.startswith(IN_QUARANTINE)]
+    with as_it_is(), suppress(errors.LogDamaged, errors.LogUnreachable):  # The reads that need it say so.
+        given, head = log.last_given(), log.head()
+        if seen.lost and noted.position:
+            own = Head(position=Position(noted.position), digest=noted.digest.hex())
+            witnesses.append(Witness(SEEN_HEAD, own))
+        lost = lost_heads(log, witnesses) if witnesses else {}
+        if lost:
+            seen.lost = seen.lost or next(iter(lost.values()))
+        elif seen.lost and noted.position:  # It was accepted.
+            seen.take()
+        elif given > head.position:
+            seen.lost = f"the log ends at {head.position}; positions up to {given} were given: it lost history"
+        if seen.lost and seen.may_lose:
+            seen.was_lost, seen.warnings[POWER_CUT] = True, seen.lost
+            seen.take() if log.is_read_only else _go_on(log, lost, reason="")
+        for item in log.losses()[-1:] if seen.may_lose else ():
+            if isinstance(item.event, LossAccepted) and not item.event.reason:
+                seen.warnings[POWER_CUT] = describe(item.event)
+    seen.was_lost = bool(seen.lost)
+
+
+@as_it_is()
+def accept_loss(log: EventLog, file: Path | None, *, reason: str) -> None:
+    """Go on with a log that has lost events: an event names who, why, and the heads that witnesses remember.
+
+    Raises `InvalidInput` for an empty reason, and for a log that has lost nothing that a witness knows of, and
+    `HistoryLost` for a loss since the log was opened.
+    """
+    log.appends.require_writable()
+    reason = checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+    if not reason:
+        raise errors.InvalidInput("reason", "say why the loss is accepted")
+    folder, seen = log.path.parent, log.engine.seen
+    lost = lost_heads(log, [*witnesses_of(folder, log), *noted_witnesses(folder, log.log_id), *kept_outside(file)])
+    if not (seen.warnings.pop(POWER_CUT, "") or lost or seen.lost):
+        raise errors.InvalidInput("accept_loss", "the log has lost nothing that a witness knows of")
+    _go_on(log, lost, reason=reason)
+
+
+def _go_on(log: EventLog, lost: dict[str, str], *, reason: str) -> None:
+    log.accept_loss(LossAccepted(head=str(log.head()), lost=[*lost][:HEADS_NAMED], reason=reason))
+
+
+def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
+    """Append the head of the log to a file of heads, unless the last head in it contradicts the log."""
+
+    def head_after(last: head_file.Line | None) -> Head:
+        head = log.head()
+        if last is not None:
+            line, noted = last
+            for finding in quick_verify(log, [Witness(f"{file}:{line}", noted)]):
+                if finding.kind is Kind.WITNESS:
+                    raise errors.LogDamaged(f"{finding.detail}; nothing was written", position=finding.position)
+        noted_at = to_datetime(now).isoformat()
+        return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
+
+    return head_file.append_head(file, head_after)
+
+
+def kept_outside(file: Path | None) -> list[Witness]:
+    """Return the last head of a file outside of the store."""
+    heads = head_file.read_heads(file, from_end=True) if file is not None and file.exists() else ()
+    return [Witness(f"{file}:{line}", head) for line, head in heads][-1:]
+
+
+def keep_heads(log: EventLog, file: Path | None, clock: Clock) -> None:
+    """Note the last head, and append it to the file outside if the log has moved.
+
+    A file that cannot be written stops nothing: `status` says why.
+    """
+    seen = log.engine.seen
+    if log.engine.replaced() is None:  # Otherwise the folder may be another store's.
+        seen.saw(seen.known)
+    if file is None or log.is_read_only or seen.lost:
+        return
+    try:
+        if [item.head.position for item in kept_outside(file)] != [log.head().position]:
+            append_head(log, file, now=clock.now())
+        seen.warnings.pop(OUTSIDE, None)
+    except errors.MnemologError as error:
+        seen.warnings[OUTSIDE] = f"the witness outside is not kept: {file} is not written: {error}"
+        structured_log.warning("witness.not_written", path=file, error=error)

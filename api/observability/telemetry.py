@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Final, Literal, NamedTuple, Protocol
 
 from mnemolog.domain import errors
+from mnemolog.domain.request import as_it_is
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
@@ -40,6 +41,7 @@ GROUP_SIZE: Final = "mnemolog.append.group_size"
 RECALL_SECONDS: Final = "mnemolog.recall.duration"
 LEG_SECONDS: Final = "mnemolog.recall.leg.duration"
 HEAD: Final = "mnemolog.log.head"
+DAMAGED: Final = "mnemolog.log.damaged"
 WAL_BYTES: Final = "mnemolog.log.wal.size"
 LAG: Final = "mnemolog.projection.lag"
 QUARANTINE_ITEMS: Final = "mnemolog.quarantine.items"
@@ -52,6 +54,7 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     RECALL_SECONDS: Instrument("histogram", "s", "Time of a recall, by `mode` and `outcome`."),
     LEG_SECONDS: Instrument("histogram", "s", "Time of one leg of it, by `leg` and `outcome`: did it answer?"),
     HEAD: Instrument("gauge", "{event}", "Position of the last event in the log."),
+    DAMAGED: Instrument("gauge", "1", "1 if the log has lost events, or a read has met damage of it; else 0."),
     WAL_BYTES: Instrument("gauge", "By", "Size of the log's write-ahead log."),
     LAG: Instrument("gauge", "{event}", "Events that a projection has not read yet, by `projection`."),
     QUARANTINE_ITEMS: Instrument("gauge", "{item}", "Things in quarantine."),
@@ -133,6 +136,9 @@ def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) ->
     def head() -> Observed:
         yield log.head().position, of
 
+    def damaged() -> Observed:
+        yield int(bool(log.engine.seen.lost or log.engine.seen.warnings)), of
+
     def wal_bytes() -> Observed:
         yield wal_checkpointer.size_bytes(log.path), of
 
@@ -149,14 +155,22 @@ def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) ->
     def size() -> Observed:
         yield Quarantine(layout.quarantine).status().bytes, of
 
-    asked = {HEAD: head, WAL_BYTES: wal_bytes, LAG: lag, QUARANTINE_ITEMS: items, QUARANTINE_BYTES: size}
+    asked = {
+        HEAD: head,
+        DAMAGED: damaged,
+        WAL_BYTES: wal_bytes,
+        LAG: lag,
+        QUARANTINE_ITEMS: items,
+        QUARANTINE_BYTES: size,
+    }
     return {name: _answering(ask) for name, ask in asked.items()}
 
 
 def _answering(ask: Callable[[], Observed]) -> Callable[[], Observed]:
     def answer() -> Observed:
         try:
-            return list(ask())
+            with as_it_is():
+                return list(ask())
         except (errors.MnemologError, OSError):
             return ()
 

@@ -30,7 +30,7 @@ from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import counting, opened_copy, verify_copy
-from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
+from mnemolog.operations.known_backups import KnownBackup, noted_witnesses, remember_backup
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
@@ -87,7 +87,7 @@ def make_backup(
     try:
         with temporary_folder(_TEMPORARY, target) as temporary:
             moved = counting(progress, log.size_bytes())
-            witnesses += backup_witnesses(store, log_id)
+            witnesses += noted_witnesses(store, log_id)
             witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
             log.copy_to(temporary / LOG_FILE, moved=moved)
             moved(log.size_bytes())  # It may be shorter than it was.

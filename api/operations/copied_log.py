@@ -66,7 +66,7 @@ def opened_copy(folder: Path, *, what: str, outcome: str, keys: KeysEngine | Non
     `keys` open its content; they are closed with it.
     """
     try:
-        log = open_log(folder, clock=SystemClock(), create=False, keys=keys)
+        log = open_log(folder, clock=SystemClock(), create=False, keys=keys, notes=False)
     except (errors.NotAStore, errors.StoreNotFound, errors.FormatTooNew) as error:
         raise errors.LogDamaged(f"{what} cannot be opened as a log; {outcome}") from error
     with closing(log):

@@ -20,10 +20,11 @@ from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import dated
 from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.store_layout import SEEN_HEAD, StoreLayout
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.log.postgres.address import read_address
+from mnemolog.infra.log.seen_head import noted_head
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import read_file
@@ -76,12 +77,12 @@ def copies_of_keys(store: Path, before: int) -> list[str]:
     return [str(at) if (at / KEYS_NOTE_FILE).is_file() else f"{at} (not there now)" for at in found]
 
 
-def backup_witnesses(store: Path, log_id: str) -> list[Witness]:
-    """Return the newest known backup of a log as a witness of its history."""
-    known = last_backup(store)
-    if known is None or known.head.log_id != log_id:
-        return []
-    return [Witness(f"the backup {known.path}", known.head)]
+def noted_witnesses(store: Path, log_id: str) -> list[Witness]:
+    """Return what a store notes of a log's history: the last head that it has seen, and its newest known backup."""
+    known, noted = last_backup(store), noted_head(store)
+    found = [] if noted is None else [Witness(SEEN_HEAD, noted)]
+    found += [] if known is None else [Witness(f"the backup {known.path}", known.head)]
+    return [witness for witness in found if witness.head.log_id == log_id]
 
 
 def remember_backup(store: Path, made: KnownBackup) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -40,21 +40,38 @@ class AdminService:
         tokens: Tokens,
         *,
         boundary: Boundary,
+        accept_loss: Callable[..., None],
     ) -> None:
+        self._accept_loss = accept_loss
         self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
         self._forgetting, self._nodes, self._boundary = forgetting, nodes, boundary
 
-    def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> DoctorReport:
+    def doctor(
+        self,
+        *,
+        deep: bool = False,
+        fix: bool = False,
+        accept_loss: bool = False,
+        reason: str = "",
+        progress: Progress | None = None,
+    ) -> DoctorReport:
         """Diagnose log and projections.
 
         - `deep`: read everything
         - `fix`: repair what can be repaired
+        - `accept_loss`: go on with a log that has lost events (`HistoryLost`). The event that says so names the actor,
+          the reason, and what was seen before; then everything is fixed
+        - `reason`: why it is accepted
         - `progress`: called now and then with what is done and what there is to do
 
         The report says what was checked and what was not. docs/operations.md lists the states and what is done about
-        each. A damaged log and missing keys are findings, not errors.
+        each. A damaged log and missing keys are findings, not errors. Raises `InvalidInput` for a loss without a
+        reason, and where nothing is lost.
         """
         self._boundary.require_none("admin.doctor")
+        if accept_loss:
+            self._accept_loss(reason=reason)
+            self.doctor(fix=True)
         return doctor.doctor(self._layout, self._log, self._projections, deep=deep, fix=fix, progress=progress)
 
     def quarantine(self) -> Quarantine:

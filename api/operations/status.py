@@ -24,7 +24,7 @@ from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
-from mnemolog.operations.known_backups import after_findings, backup_witnesses, put_keys_back
+from mnemolog.operations.known_backups import after_findings, noted_witnesses, put_keys_back
 from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import FINDINGS_MAX, quick_verify
@@ -187,9 +187,12 @@ def _status_alone(layout: StoreLayout, log: EventLog, projections: ProjectionSet
 
 
 def _lost_events(log: EventLog) -> Iterator[str]:
-    """Yield why nothing more is recorded."""
-    if (error := log.engine.replaced()) is not None:
-        yield Hint(f"{error}; nothing is recorded: ", remedy("admin.doctor"), " reports what was lost and what to do")
+    """Yield what is known to be wrong with the log."""
+    seen = log.engine.seen
+    if seen.lost:
+        reports = remedy("admin.doctor"), " reports what was lost and what to do"
+        yield Hint(f"{seen.lost}; nothing is read or recorded: ", *reports)
+    yield from seen.warnings.values()
 
 
 def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | None) -> Iterator[str]:
@@ -198,7 +201,7 @@ def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | Non
         yield Hint(f"{keys}; content can be neither read nor recorded: ", put_keys_back(folder, keys))
     with log.reading() as reads:
         damage = log.damage(reads)[:FINDINGS_MAX]
-    for finding in (*quick_verify(log, backup_witnesses(folder, log.log_id)), *damage):
+    for finding in (*quick_verify(log, noted_witnesses(folder, log.log_id)), *damage):
         yield Hint(f"{finding.detail}; ", after_findings(folder, [finding]))
 
 

@@ -14,6 +14,7 @@ from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import Position
 from mnemolog.infra.log.engine import LogConnection, LogEngine
 from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
+from mnemolog.infra.log.seen_head import Known
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.condition import Listener
@@ -58,12 +59,13 @@ class Appends:
 
         The work may run twice, so it must have no side effects. Raises what the work raises, `LogBusy`,
         `StorageFull`, `StoreNotWritable`, `StoreClosed`, `StoreForked` (nothing written), or `LogWriteFailed`
-        (outcome unknown), `StoreReplaced` (nothing is where it would be looked for).
+        (outcome unknown), `StoreReplaced` (nothing is where it would be looked for), `HistoryLost`.
         """
         if not self._origin.is_here:
             self._origin.require_here()
         if self.is_read_only:
             self.require_writable()
+        self._engine.seen.require()
         # The thread that runs it may be another caller's: with another actor, and for another request.
         as_caller: Callable[[Transaction], Result] = partial(copy_context().run, work)  # type: ignore[call-arg]
         if self._around_append is None:
@@ -218,7 +220,10 @@ class Appends:
     def _begin(self, connection: LogConnection) -> None:
         transaction = self._transaction
         transaction.forget()
-        position, digest, last_given = connection.lock()
+        before = self._engine.seen.known
+        position, digest, last_given, digest_there = connection.lock(before.position)
+        self._engine.seen.compare(before, Known(position, digest or self._genesis), digest_there)
+        self._engine.seen.require()
         transaction.codec.refresh()
         # A position once given is never given again, even if its row was cut off from outside.
         transaction.head = Position(max(position, last_given))
@@ -230,6 +235,8 @@ class Appends:
             request.settled = True
         # Last: `_recover` needs the staged rows to see that a commit stands.
         if self._transaction.committed():
+            head = Known(self._transaction.head, bytes(self._transaction.head_digest))
+            self._engine.seen.saw(head, note=self._engine.nodes is not None)
             self._committed()
 
     def _settle_interrupted(self, connection: LogConnection, group: Group, error: BaseException) -> None:
@@ -257,6 +264,7 @@ class Appends:
 
     def _connect(self) -> LogConnection:
         # Only the leader of a group comes here, so no other thread uses the connection.
+        self._engine.seen.begin()
         connection = self._engine.connect()
         self.connection, self._transaction.reads = connection, connection.reads
         return connection

@@ -34,7 +34,7 @@ def append_rows(log: EventLog, rows_after: RowsAfter, *, appended: Callable[[Pos
         connection = engine.connect()
         try:
             while True:
-                position, digest, given = connection.lock()
+                position, digest, given, _ = connection.lock(0)
                 if position != given:
                     why = f"{log.path}: the log ends at {position}, and had {given} events: some were cut off"
                     raise errors.LogDamaged(why, position=position + 1)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mnemolog.domain import digest
 from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
-from mnemolog.domain.head import Head
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log.reader import LogReader
+from mnemolog.infra.log.seen_head import SeenHead
 
 if TYPE_CHECKING:
     from mnemolog.infra.log.postgres.heads import LogHeads
@@ -81,8 +81,8 @@ class LogConnection(Protocol):
         next: the connection may hold the log's lock already.
         """
 
-    def lock(self) -> tuple[int, bytes | None, int]:
-        """Begin a transaction under the log's lock. Return the head and the last given position.
+    def lock(self, seen: int) -> tuple[int, bytes | None, int, bytes | None]:
+        """Begin a transaction under the log's lock. Return the head, the last given position, and the digest at `seen`.
 
         An empty log has position 0 and digest None.
         """
@@ -109,6 +109,8 @@ class LogConnection(Protocol):
 class LogEngine(Protocol):
     """The database of one log."""
 
+    seen: SeenHead
+    """The last head of the log that was seen."""
     nodes: PostgresNodes | None = None
     """The nodes of the log. None where the log is a file in the only folder that has projections of it."""
     driver_errors: tuple[type[Exception], ...]
@@ -149,11 +151,11 @@ class LogEngine(Protocol):
         """
 
     def replaced(self) -> StoreReplaced | None:
-        """Return the error of appends to a log that is not the one that was opened or seen before, None if it is."""
-
-    def seen_head(self) -> Head | None:
-        """Return the last head of the log that this node has noted: a witness of its history. None if it notes none."""
+        """Return the error of calls to a file that is not the one that was opened, None if it is."""
         return None
+
+    def set_back(self) -> None:
+        """Let the next append take the position after the last event, whatever was given before."""
 
     def missing_triggers(self) -> list[str]:
         """Return which of the triggers that keep the log append-only are missing or altered."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -12,14 +12,15 @@ from typing import Any, Final, TypeVar
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, Finding, damage_in
 from mnemolog.domain.clock import Clock, within_calendar
-from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import LOSS_STREAM, Event, LossAccepted, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
-from mnemolog.domain.request import REPORTS
+from mnemolog.domain.request import REPORTS, as_it_is
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.log import seen_head
 from mnemolog.infra.log.appends import Appends, Followers
 from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec
@@ -63,7 +64,7 @@ class EventLog(fork_guard.OfOneProcess):
         self._origin, self._closed = fork_guard.Origin(), False
         self._damage: tuple[int, list[Finding]] | None = None
         """What was found when the log was followed, with its layout at that time."""
-        self._fitting: tuple[int, Any] | None = None
+        self._fitting: seen_head.Known | None = None
         """The last head whose event fits."""
 
     @property
@@ -107,15 +108,21 @@ class EventLog(fork_guard.OfOneProcess):
                 self.keyring.close()
 
     def head(self) -> Head:
-        """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
+        """Return the last committed position and its digest; position 0 and digest(0) for an empty log.
+
+        Raises `HistoryLost` if the log does not have the last head that was seen.
+        """
+        before = self.engine.seen.known  # Before the query: what other threads append meanwhile may be missing in it.
         with self.reading() as reads:
-            found = reads.head()
-            if found not in (None, self._fitting) and not REPORTS.get():
-                reads.event_at(found[0])
-                self._fitting = found
-        if found is None:
-            return Head(position=ORIGIN, digest=self.genesis.hex())
-        return Head(position=Position(found[0]), digest=_digest(found[1], position=found[0]).hex())
+            position, stored, digest_there = reads.head(before.position) or (ORIGIN, self.genesis, None)
+            head = seen_head.Known(position, _digest(stored, position=position))
+            if position and head not in (before, self._fitting) and not REPORTS.get():
+                reads.event_at(position)
+                self._fitting = head
+        if head != before:
+            self.engine.seen.compare(before, head, digest_there)
+            self.engine.seen.require()
+        return Head(position=Position(position), digest=head.digest.hex())
 
     def last_given(self) -> Position:
         """Return the highest position ever given, which outlives its event."""
@@ -137,7 +144,48 @@ class EventLog(fork_guard.OfOneProcess):
             return self.genesis
         with self.reading() as reads:
             found = reads.digest_at(position)
-        return None if found is None else _digest(found, position=position)
+        if found is None:
+            return None
+        digest = _digest(found, position=position)
+        self.engine.seen.saw(
+            seen_head.Known(position, digest)
+        )  # Whoever gets it may build a projection from what it is of.
+        return digest
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing in its folder may be written."""
+        return self.appends.is_read_only
+
+    def require_whole(self) -> None:
+        """Raise `HistoryLost` if the log has lost events, also for who reports on that."""
+        self.engine.seen.require(always=True)
+
+    def losses(self) -> list[RecordedEvent]:
+        """Return the losses that were accepted, in order; none where damage hides them."""
+        with as_it_is(), suppress(errors.LogDamaged), self.reading() as reads:
+            rows = reads.versions(LOSS_STREAM, after=None, upto=None, descending=False, limit=None)
+            return self._codec.recorded_events(rows)
+        return []
+
+    def accepted(self) -> set[str]:
+        """Return the heads that the log has lost and whose loss was accepted, as `POSITION:DIGEST`.
+
+        By an operator; by a power cut only where one may take what this folder has seen.
+        """
+        losses = [item.event for item in self.losses() if isinstance(item.event, LossAccepted)]
+        return {head for loss in losses if loss.reason or self.engine.seen.may_lose for head in loss.lost}
+
+    def accept_loss(self, loss: LossAccepted) -> None:
+        """Append that a loss is accepted, and go on with the log as it is, for who reports on the log.
+
+        Raises `HistoryLost` for a loss since it was opened: what this process remembers may be lost.
+        """
+        if not self.engine.seen.was_lost:
+            self.require_whole()
+        self.engine.set_back()
+        self.appends.transact(lambda tx: tx.append(LOSS_STREAM, loss))
+        self.engine.seen.take()
 
     def head_at(self, position: int) -> Head:
         """Return a position with the digest there, as the head was then; an empty digest where there is no event."""
@@ -375,9 +423,10 @@ class EventLog(fork_guard.OfOneProcess):
         self.engine.copy_to(target, moved=moved)
 
     def reading(self) -> AbstractContextManager[LogReader]:
-        """Return a reader, for queries of stored rows. Raises `StoreClosed`, `StoreForked`."""
-        if self._closed or not self._origin.is_here:
+        """Return a reader, for queries of stored rows. Raises `StoreClosed`, `StoreForked`, `HistoryLost`."""
+        if self._closed or self.engine.seen.lost or not self._origin.is_here:
             self.require_usable()
+            self.engine.seen.require()
         return self.engine.reading()
 
     @contextmanager
@@ -400,7 +449,7 @@ class EventLog(fork_guard.OfOneProcess):
             rows, place = reads.newest(EVENTS_FOLLOWED + 1), Chain(self.genesis)
             if rows and rows[0][0] > 1 == reads.first_position():
                 place = Chain(rows[0][7], position=rows.pop(0)[0])
-            self._damage = layout, damage_in(rows, place)
+            self._damage = layout, damage_in(rows, place, seen=self.engine.seen.known)
         return self._damage[1]
 
     def require_usable(self) -> None:

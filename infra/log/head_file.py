@@ -16,20 +16,32 @@ from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import open_descriptor, open_file
 
 LINE_BYTES_MAX: Final = 4_096
+TAIL_BYTES: Final = 1 << 20
+"""Of a larger file only so much of its end is read to find the last head: some 5,000 lines."""
 
 Line = tuple[int, Head]
 """A head and the number of its line, counted from 1."""
 
 
-def read_heads(path: Path) -> Iterator[Line]:
-    """Yield every head of a file, in its order. Raises `WitnessUnreadable`, naming the invalid line."""
+def read_heads(path: Path, *, from_end: bool = False) -> Iterator[Line]:
+    """Yield every head of a file, in its order; with `from_end` those in its last MiB, with lines counted from there.
+
+    Raises `WitnessUnreadable`, naming the invalid line.
+    """
     try:
         with open_file(path, follow=True) as file:
-            yield from _heads_in(path, file)
+            yield from _heads_in(path, file, from_end=from_end)
     except FileNotFoundError as error:
         raise errors.WitnessUnreadable(path, None, "there is no such file") from error
     except OSError as error:
         raise errors.WitnessUnreadable(path, None, f"cannot be read: {error.strerror or error}") from error
+
+
+def last_head(path: Path) -> Line | None:
+    """Return the last head of a file; None if there is no such file, or no head in it. As `append_head` finds it."""
+    if not path.exists():
+        return None
+    return next(reversed([*read_heads(path, from_end=True)]), None)
 
 
 def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
@@ -44,9 +56,8 @@ def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
         with os.fdopen(open_descriptor(path, flags, mode=FILE_MODE, follow=True), "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
-                file.seek(0)
                 last = None
-                for last in _heads_in(path, file):  # noqa: B007
+                for last in _heads_in(path, file, from_end=True):  # noqa: B007
                     pass
                 head = head_after(last)
                 _write(file, _separator(file) + head_line(head))
@@ -57,8 +68,10 @@ def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
     return head
 
 
-def _heads_in(path: Path, file: BinaryIO) -> Iterator[Line]:
+def _heads_in(path: Path, file: BinaryIO, *, from_end: bool) -> Iterator[Line]:
     number = 0
+    if file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES) if from_end else 0):
+        file.readline()
     while line := file.readline(LINE_BYTES_MAX + 1):
         number += 1
         if line.isspace():

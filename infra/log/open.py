@@ -17,6 +17,7 @@ from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
+from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE, find_or_create
 from mnemolog.infra.opened_files import OpenedFiles
@@ -37,6 +38,7 @@ def open_log(
     keys: KeysEngine | None = None,
     address: LogAddress | None = None,
     redact: Redact | None = None,
+    notes: bool = True,
 ) -> EventLog:
     """Open the log in `folder`; with `create`, create both where they do not exist.
 
@@ -45,6 +47,7 @@ def open_log(
     without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
     `StoreNotWritable`. `keys` are its keys if they are elsewhere; closing the log closes them. With `address` the
     log is in PostgreSQL, and the folder notes where. `redact` replaces what a caller wants besides secrets.
+    Without `notes` the folder does not note what is seen of the log: it is looked at only, and will be moved.
 
     Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`, `FormatTooNew`, and
     `InvalidInput` for another `synchronous`; a folder that is not a store is left unchanged.
@@ -69,6 +72,12 @@ def open_log(
                 synchronous=synchronous,
                 busy_timeout_s=busy_timeout_s,
                 read_only=read_only,
+                seen=SeenHead(
+                    folder,
+                    identity.log_id,
+                    writable=notes and not read_only,
+                    may_lose=synchronous == "NORMAL",
+                ),
             )
         else:
             identity, engine = _postgres().open_log(

@@ -87,8 +87,8 @@ class LogReader:
     select_stored: ClassVar[str]
     """Begins the queries of `stored`."""
 
-    def head(self) -> tuple[int, Any] | None:
-        """Return the last position and its digest as stored, None for an empty log."""
+    def head(self, seen: int = 0) -> tuple[int, Any, Any] | None:
+        """Return the last position, its digest as stored, and the one at `seen`; None for an empty log."""
         raise NotImplementedError
 
     def last_given(self) -> int:

@@ -1,8 +1,8 @@
-"""The last head of a log that this node has seen: the witness against a database that has lost events.
+"""The last head of a log that a folder has seen: the witness against a log that has lost events (ADR 44, ADR 67).
 
-A standby that was promoted too early, or an older base backup, hands out positions a second time. The node notices,
-because it compares every head that it reads with the last one it has seen. It notes that one in its local folder, so
-that it also notices after a restart.
+A tail that was cut, a standby that was promoted too early or an older base backup hands out positions a second time.
+A process compares every head that it reads with the last one it has seen. It notes that one in its folder before a
+projection can be built from it, so that it also notices after a restart.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head, head_line, parse_head
-from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
+from mnemolog.domain.request import REPORTS
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.atomic_files import FILE_MODE
+from mnemolog.infra.runtime.atomic_files import FILE_MODE, replace_file
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import open_descriptor, read_file
 
 _LINE_BYTES: Final = 256
@@ -33,6 +34,7 @@ class Known(NamedTuple):
 
 
 NOTHING: Final = Known(0, b"")
+_MAY_LOSE: Final = b"This log was written with synchronous=NORMAL: a power cut may take its newest events.\n"
 
 
 def noted_head(folder: Path) -> Head | None:
@@ -49,96 +51,101 @@ def _parsed(line: bytes) -> Head | None:
 
 
 class SeenHead:
-    """The last head that this process has seen, and the error for a log that does not have it. Safe for threads."""
+    """The last head that was seen of a log, by this process or noted in its folder before. Safe for threads.
 
-    def __init__(self, folder: Path, log_id: str, *, writable: bool) -> None:
-        self._folder, self._log_id, self._writable = folder, log_id, writable
+    - `may_lose`: whether this process appends with `synchronous="NORMAL"`
+    """
+
+    def __init__(self, folder: Path, log_id: str, *, writable: bool, may_lose: bool = False) -> None:
+        self._layout, self._log_id, self._writable = StoreLayout(folder), log_id, writable
+        self._appends_may_be_lost = may_lose
         self._lock = fork_guard.lock()
         self._file: int | None = None
         self._line = b""
         """What this process has noted last."""
-        self.known = NOTHING
-        self._lost = ""
-        self.answers = True
-        """Whether reads are answered. Not after the loss is noticed: what this process remembers may be lost."""
+        noted = noted_head(folder)
+        is_of_this = noted is not None and noted.log_id in (None, log_id)
+        self.known = Known(noted.position, noted.digest_bytes) if noted is not None and is_of_this else NOTHING
+        self._noted = self.known.position
+        self.lost = ""
+        """Why the log is neither read nor written; empty if nothing speaks against it."""
+        self.was_lost = False
+        """Whether it was so when the log was opened: then this process remembers nothing of what is lost."""
+        self.warnings: dict[str, str] = {}
+        """What else is known to be wrong with the log, by kind. It is read and written all the same."""
 
-    def refusal(self) -> errors.StoreReplaced | None:
-        """Return the error of appends, None if nothing speaks against the log."""
-        return lost_events(self._folder, self._lost) if self._lost else None
+    @property
+    def may_lose(self) -> bool:
+        """Whether a power cut may have taken events that were seen: this process or one before risks that."""
+        return self._appends_may_be_lost or self._layout.may_lose.exists()
 
-    def require(self) -> None:
-        """Raise the error of appends, if there is one."""
-        if (refused := self.refusal()) is not None:
-            raise refused
+    def begin(self) -> None:
+        """Note durably, before the first append, if what is appended may be lost by a power cut."""
+        path = self._layout.may_lose
+        if self._appends_may_be_lost and self._writable and not path.exists():
+            with mapped_to_store_errors(path):
+                replace_file(path, _MAY_LOSE, prefix="normal", synced=True)
 
-    def opened(self, noted: Head | None, head: Known, digest_there: bytes | None) -> None:
-        """Compare the head that was noted with the log: its head, and its digest at the noted position.
-
-        If the log does not have it, appends are refused and reads are answered from the log as it is.
-        """
-        if noted is not None and noted.log_id not in (None, self._log_id):
-            self._lost = f"the database holds log {self._log_id} under this name; this node has seen log {noted.log_id}"
-        elif noted is not None:
-            self._lost = contradiction(Known(noted.position, noted.digest_bytes), head, digest_there)
-        self.saw(head)
-
-    def opened_alone(self, noted: Head | None) -> None:
-        """Begin with the head that was noted: the log is compared with it when it answers."""
-        if noted is not None:
-            self.known = Known(noted.position, noted.digest_bytes)
+    def require(self, *, always: bool = False) -> None:
+        """Raise `HistoryLost` if the log has lost events, but `always` not to those that report on it."""
+        if self.lost and (always or not REPORTS.get()):
+            raise errors.HistoryLost(self._layout.folder, self.lost)
 
     def compare(self, before: Known, head: Known, digest_there: bytes | None) -> None:
-        """Take a head that was read, or raise `StoreReplaced`, and from now on for every call.
+        """Take a head that was read; what the log has lost is in `lost`.
 
         `before` is what was known before it was read, `digest_there` the digest that the log has at that position.
         """
-        why = contradiction(before, head, digest_there)
-        if why:
-            self._lost, self.answers = self._lost or why, False
-            raise lost_events(self._folder, self._lost)
-        self.saw(head)
+        if why := contradiction(before, head, digest_there):
+            self.lost = self.lost or why
+        self.saw(head, note=False)
 
-    def saw(self, head: Known) -> None:
-        """Take a head that this process has read or committed, and note it."""
-        if head.position <= self.known.position:
-            return
+    def saw(self, head: Known, *, note: bool = True) -> None:
+        """Take a head that this process has read or committed; note the last one, unless it is not to be noted yet."""
+        if head.position > self.known.position:
+            self.known = head
+        if note and self.known.position > self._noted and self._writable and not self.lost:
+            with self._lock:
+                self._note(self.known)
+
+    def meet(self, error: errors.MnemologError) -> errors.MnemologError:
+        """Remember damage that a read has met, and return the error."""
+        if isinstance(error, errors.LogDamaged):
+            self.warnings["damage"] = f"a read met damage of the log: {error}"
+        return error
+
+    def take(self) -> None:
+        """Take the log as it is, whatever was seen of it before."""
         with self._lock:
-            if head.position > self.known.position:
-                self.known = head
-                if self._writable and not self._lost:
-                    self._note(head)
+            self._close()
+            if self._writable:
+                self._layout.seen_head.unlink(missing_ok=True)
+            self.known, self._noted, self.lost = NOTHING, 0, ""
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._writable = False
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def _note(self, head: Known) -> None:
         """Note a head, unless another process of this node has noted a later one."""
+        self._noted = head.position
         noted = Head(position=Position(head.position), digest=head.digest.hex(), log_id=self._log_id)
         line = head_line(noted).rstrip().ljust(_LINE_BYTES - 1) + b"\n"
         with suppress(OSError):  # Without room for it the process itself still knows.
             if self._file is None:
-                path = StoreLayout(self._folder).seen_head
-                self._file = open_descriptor(path, os.O_RDWR | os.O_CREAT, mode=FILE_MODE)
+                self._file = open_descriptor(self._layout.seen_head, os.O_RDWR | os.O_CREAT, mode=FILE_MODE)
             found = os.pread(self._file, _LINE_BYTES, 0)
             other = None if found == self._line else _parsed(found)
             if other is None or other.log_id != self._log_id or other.position < head.position:
                 os.pwrite(self._file, line, 0)
                 self._line = line
-
-
-def lost_events(folder: Path, why: str) -> errors.StoreReplaced:
-    """Return the error for a log that does not have what this node has seen."""
-    error = errors.StoreReplaced(folder, why)
-    error.args = (why,)
-    error.hint = Hint(
-        "this call is not acknowledged; open the store again: ", remedy("admin.doctor"), " reports what was lost"
-    )
-    return error
 
 
 def contradiction(seen: Known, head: Known, digest_there: bytes | None) -> str:

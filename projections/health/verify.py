@@ -78,6 +78,8 @@ class Verification(Result, frozen=True, kw_only=True):
     """Events that do not fit what comes before them. Each is a finding."""
     moved_to: str = ""
     """Where the log was moved: it takes no more events. No finding. Empty if it takes events."""
+    accepted: tuple[str, ...] = ()
+    """What the log has lost and an operator has accepted. No findings."""
     findings: tuple[Finding, ...]
     findings_left_out: int
 
@@ -223,6 +225,12 @@ def quick_verify(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Findin
     given, last = log.ends()
     asked = [finding for witness in witnesses for finding in _ask(log, witness, last=last)]
     return [*_unprotected(log), *_miscounted(log, given, last=last), *asked]
+
+
+def lost_heads(log: AuditableLog, witnesses: Iterable[Witness]) -> dict[str, str]:
+    """Return the heads that witnesses remember and the log does not have, the last one first, with what is said."""
+    latest, (_, last) = sorted(witnesses, key=lambda item: -item.head.position), log.ends()
+    return {str(item.head): found[0].detail for item in latest if (found := _ask(log, item, last=last))}
 
 
 def walk(
@@ -383,6 +391,12 @@ def of_the_file(detail: str) -> Finding:
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:
+    """Return what speaks against the log, unless an operator has accepted that it does not have it."""
+    found = _contradiction(log, witness, last=last)
+    return [] if found and str(witness.head) in log.accepted() else found
+
+
+def _contradiction(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:
     head = witness.head
     if head.log_id not in (None, log.log_id):
         detail = f"{witness.name} is of log {head.log_id}, this is {log.log_id}"

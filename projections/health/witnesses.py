@@ -16,7 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import LOST_HISTORY
 from mnemolog.projections.health.verify import Witness
-from mnemolog.projections.ports import AuditableLog, Log
+from mnemolog.projections.ports import AuditableLog
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import fetch
@@ -25,18 +25,24 @@ from mnemolog.projections.sql.projection import state_of
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.manifest import log_range_of, segment_folders
 
+_TAGS: Final = "SELECT name, position, log_id, digest FROM tracking WHERE typeof(digest) = 'blob'"
 IN_QUARANTINE: Final = "quarantined"
 """What the name of a witness in quarantine begins with."""
 
 
-def witnesses_of(folder: Path, log: Log) -> Iterator[Witness]:
-    """Yield what remembers the history of this log: the manifests of segments, those in quarantine included.
+def witnesses_of(folder: Path, log: AuditableLog) -> Iterator[Witness]:
+    """Yield what remembers the history of this log: the tags of tables, and the manifests of segments, those in
+    quarantine included.
 
     A segment in quarantine is as good a witness as before, and one that is ahead of the log is the only witness of a
     tail that was lost. Purging the quarantine deletes these witnesses. A damaged manifest is no witness.
     """
     layout = StoreLayout(folder)
     found: list[tuple[str, str, Position, str]] = []
+    for path in () if log.is_read_only else sorted(layout.projections.glob("*.db")):
+        with suppress(errors.ProjectionUnreadable), opened(path) as database, database.reading() as connection:
+            for name, position, log_id, digest in fetch(connection, _TAGS):
+                found.append((f"{path.name} ({name})", log_id, position, digest.hex()))
     for generation in generation_folders(layout.vectors):
         for part in segment_folders(generation.path):
             if (tag := log_range_of(part)) is not None:

@@ -22,6 +22,7 @@ from mnemolog.domain.events import (
     ForgetRequested,
     Forgotten,
     LanguageChosen,
+    LossAccepted,
     ModelActivated,
     NoteAdded,
     NotesCleared,
@@ -90,6 +91,13 @@ def _session_event(event: Event) -> str | None:
             return f"language of the text index: {event.language}"
         case RedactionChosen():
             return f"secrets are {'replaced' if event.on else 'no longer replaced'} before they are recorded"
+        case LossAccepted():
+            head, *seen = (head[: head.find(":") + 9] for head in (event.head, *event.lost[:1]))
+            lost, why = (
+                " to ".join([f"what came after {head}", *seen]),
+                event.reason or "a power cut, with synchronous=NORMAL",
+            )
+            return f"loss of {lost} accepted: {why}"
         case RecallServed():
             return f"recall of {event.query!r} answered with {counted(len(event.hits), 'hit')} as of {event.head}"
         case ContextServed():

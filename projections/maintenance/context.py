@@ -33,7 +33,7 @@ class LogAtHead:
         self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
         self.followers = log.followers
         self.epoch, self.read, self.read_stream, self.count = log.epoch, log.read, log.read_stream, log.count
-        self.first_event, self.fold = log.first_event, log.fold
+        self.first_event, self.fold, self.require_whole = log.first_event, log.fold, log.require_whole
 
     def head(self) -> Head:
         """Return the head as it was read first."""

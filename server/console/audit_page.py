@@ -19,7 +19,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
-from mnemolog.operations.known_backups import backup_witnesses
+from mnemolog.operations.known_backups import noted_witnesses
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.server.console.jobs import jobs_of
@@ -88,10 +88,7 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
     log = events_of(store)
-    seen = log.engine.seen_head()
-    if seen is not None:
-        yield ShownWitness(name="this server, when it last looked", position=seen.position, agrees=_agrees(store, seen))
-    for witness in (*backup_witnesses(store.path, log.log_id), *witnesses_of(store.path, log)):
+    for witness in (*noted_witnesses(store.path, log.log_id), *witnesses_of(store.path, log)):
         yield ShownWitness(name=witness.name, position=witness.head.position, agrees=_agrees(store, witness.head))
 
 

@@ -60,6 +60,7 @@ KINDS: Final[Mapping[str, str]] = {
     events.ForgetCompleted.topic: "completed requests to forget",
     events.TokenCreated.topic: "tokens made",
     events.TokenRevoked.topic: "tokens revoked",
+    events.LossAccepted.topic: "losses accepted",
     threads.ThreadCheckpointed.topic: "checkpoints of a graph",
     threads.ThreadWritten.topic: "writes of a graph",
     threads.ThreadPruned.topic: "times checkpoints of a graph were pruned",

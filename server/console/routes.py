@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -16,6 +16,7 @@ from mnemolog.adapters.support.store_access import boundary_of, read, visible_of
 from mnemolog.application.read_audit import reading
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.similar_labels import closest
 from mnemolog.server.console import (
@@ -58,6 +59,8 @@ SEARCH: Final = "/search"
 API_PAGE: Final = "/docs"
 PUBLIC: Final = (LOGIN, LOGOUT, THEME, STATIC, API_PAGE, DOCUMENT)
 """Prefixes of paths that need no token: they have no content."""
+REPORTS: Final = ("/health", "/audit/verify")
+"""Beginnings of the paths that answer also for a log that has lost events."""
 NAVIGATION: Final = (
     ("Look", {"/": "Overview", "/sessions": "Sessions", "/facts": "Facts", "/lineage": "Lineage", "/live": "Live"}),
     ("Ask", {"/recall": "Recall", "/context": "Context", "/diff": "What changed"}),
@@ -88,6 +91,7 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
     errors.UnknownSession: ("There is no such session", "The page of sessions lists all that there are."),
     errors.OutsideScope: ("This is not for you to see", "Use a token for the whole store."),
     errors.InvalidInput: ("This cannot be shown", "Correct the address of the page, or what you typed."),
+    errors.HistoryLost: ("The log has lost events", "The page Health says what to do."),
     errors.LogUnreachable: ("The log does not answer", "Nothing is lost. Try again in a moment."),
     errors.StoreClosed: ("The server is stopping", "Try again in a moment."),
 }
@@ -133,7 +137,8 @@ class Console:
     def _route(self, path: str, answer: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
         async def endpoint(request: Request) -> Response:
             try:
-                response = await answer(request)
+                with as_it_is() if path.startswith(REPORTS) else nullcontext():
+                    response = await answer(request)
             except (errors.MnemologError, Refused) as error:
                 failed, around = error.page if isinstance(error, Refused) else _error_page(error), dict[str, Any]()
                 if isinstance(error, errors.InvalidInput) and (caller := getattr(request.state, "caller", None)):

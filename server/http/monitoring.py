@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
+from mnemolog.adapters.support.store_access import events_of, with_pools
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
@@ -31,6 +32,7 @@ READY_TIMEOUT_S: Final = 8.0
 KEPT_S: Final = 1.0
 """How long an answer of `/readyz` is kept: it needs no token, and asks the log."""
 LOG_AWAY: Final = "degraded: the log cannot be reached; recalls are answered from this node, nothing is recorded"
+DAMAGED: Final = "degraded: something is wrong with the log; its status tells what"
 LOADING: Final = "degraded: the model is being loaded; recalls search by words only"
 NOT_LOADED: Final = "degraded: the model cannot be loaded; recalls search by words only"
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -174,6 +176,8 @@ class _Ready:
         finally:
             self._until = monotonic() + KEPT_S
         degraded = [] if found.stale is None else [LOG_AWAY]
+        if events_of(with_pools(self._memory.store)[0]).engine.seen.warnings:
+            degraded.append(DAMAGED)
         if self._memory.model not in ("ready", NO_MODEL):
             degraded.append(LOADING if self._memory.model == "loading" else NOT_LOADED)
         return PlainTextResponse("".join(f"{line}\n" for line in ("ready", *degraded)))

@@ -56,6 +56,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
     errors.LogBusy: 503,
     errors.IndexerBusy: 503,
     errors.LogUnreachable: 503,
+    errors.HistoryLost: 503,
     errors.StoreClosed: 503,
     errors.OutOfDescriptors: 503,
     errors.StorageFull: 507,

@@ -534,7 +534,7 @@ def test_what_is_wrong_with_a_log_is_found_in_both_depths_and_never_mended(memor
             found = store.admin.doctor(deep=deep, fix=fix)
             assert (found.log_damaged, found.healthy) == (True, False)
             of_log = {item.state: item.where for item in found.findings if item.what == "log" and not item.fixable}
-            assert of_log.keys() == {"changed", "removed", "unprotected", "witness"}
+            assert of_log.keys() == {"ahead", "changed", "removed", "unprotected", "witness"}
             assert of_log["changed"] == "log.db at 5"
 
 

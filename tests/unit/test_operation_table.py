@@ -227,6 +227,7 @@ OWN = [
     ("notes", "clear", "calls `clear_notes`"),
     ("replay", "jsonl", "how it prints"),
     ("doctor", "dry_run", "the opposite of --fix"),
+    ("doctor", "actor", "who acts, in each event"),
     ("keys", "wrap", "without it, a dry run"),
     ("session_list(), timeline()", "limit", "a model reads no endless list"),
 ]

@@ -220,6 +220,7 @@ DECIDED = {
     "forget.completed.v1": ("requests", "", ""),
     "token.created.v1": ("id acts_as verbs scopes", "", ""),
     "token.revoked.v1": ("id", "", ""),
+    "loss.accepted.v1": ("head lost", "reason", ""),
     "thread.checkpointed.v1": ("id checkpoint metadata ns run values", "", "parent kept"),
     "thread.written.v1": ("task writes ns path", "", "checkpoint"),
     "thread.pruned.v1": ("", "reason", "hidden"),

@@ -19,11 +19,12 @@ from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.seen_head import noted_head
 from mnemolog.operations.known_backups import (
     after_findings,
-    backup_witnesses,
     free,
     last_backup,
+    noted_witnesses,
     put_keys_back,
     restore_newest_backup,
 )
@@ -34,7 +35,7 @@ from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity
 from mnemolog.projections.maintenance.results import Kind as IssueKind
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, LogRange
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 
 _LOG_MATTERS: Final = "The log is the source of truth. Nothing here can restore what it has lost."
 _KEYS_MATTER: Final = "Content can be neither read nor recorded. Nothing is lost, and nothing counts as forgotten."
@@ -63,7 +64,7 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
     """Yield problems of the log: with `deep` of every event and page, without of its ends, witnesses and samples."""
     folder = context.layout.folder
     yield from _seen_head(context, log)
-    witnesses = [*witnesses_of(folder, log), *backup_witnesses(folder, log.log_id)]
+    witnesses = [*witnesses_of(folder, log), *noted_witnesses(folder, log.log_id)]
     missing: errors.KeysMissing | None = None
     if deep:
         events, findings, missing = _verified(context, log, witnesses)
@@ -86,42 +87,30 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
 
 
 def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
-    """Yield that the database of the log has lost events which this node has seen, and what this node has of them."""
-    error, seen = log.engine.replaced(), log.engine.seen_head()
-    if error is None or seen is None:
+    """Yield that the log has lost events that were seen of it, and what projections still have of them."""
+    lost, seen, head = log.engine.seen.lost, noted_head(context.layout.folder), log.head().position
+    if not lost:
         return
-    head = log.head().position
-    if seen.log_id not in (None, log.log_id):
+    if seen is not None and seen.log_id not in (None, log.log_id):
         state = Drift.OTHER_LOG
     else:
-        state = Drift.AHEAD if head < seen.position else Drift.DIVERGED
+        state = Drift.AHEAD if seen is None or head < seen.position else Drift.DIVERGED
     held = [
         f"{counted(lost.turns, 'turn')} from position {lost.first} to {lost.last} "
         f"{'is' if lost.turns == 1 else 'are'} still in {context.named(lost.file)}"
         for lost in lost_turns(context.layout, log)
     ]
-    built_from = LogRange(seen.log_id or log.log_id, min(head, seen.position), seen.position, seen.digest)
     yield issue(
         *("log", log.path.name, state.value, "log"),
-        why=str(error),
-        matters=f"Nothing is recorded here. Of what was lost, {'; '.join(held) or 'this node has no turns'}.",
+        why=lost,
+        matters=f"Nothing is read or recorded. Of what was lost, {'; '.join(held) or 'this store has no turns'}.",
         action=Hint(
-            "Bring back the database that has these events: the former primary, or a newer backup. To continue without "
-            "them, run ",
-            remedy("admin.doctor", fix=True),
-            ": it takes the log as it is, and keeps what was built from lost events in projections/quarantine.",
+            "Bring back the log that has these events: the former primary of a database, or a newer backup. To "
+            "continue without them, run ",
+            remedy("admin.doctor", accept_loss=True, reason="REASON"),
+            ": an event says who did and why, and what was built from lost events is kept in projections/quarantine.",
         ),
-        fix=partial(_take_as_it_is, context, str(error), state, built_from),
-        last=True,
     )
-
-
-def _take_as_it_is(context: StoreContext, why: str, state: Drift, built_from: LogRange) -> str:
-    """Move the noted head to quarantine: it is a witness there, and appends do not compare with it any more."""
-    path = context.layout.seen_head
-    moved = context.quarantine.add(path, reason=why, state=state.value, built_from=built_from)
-    done = context.quarantined(path, moved)
-    return f"the log is taken as it is when the store is opened next; {path.name}: {done}"
 
 
 def _log_issues(folder: Path, findings: list[Finding]) -> Iterator[IssueWithFix]:

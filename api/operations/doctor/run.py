@@ -78,7 +78,8 @@ def doctor(
     context = StoreContext(layout, log, projections, active, missing is None, progress)
     looked = checks.Looked([], [])
     found = list(_check(context, log, looked, deep=deep, model_given=model_given))
-    issues = _fix(context, found) if fix else [item.issue for item in found]
+    # Where the log has lost events, everything stays in its place: it may be evidence, or all there is of them.
+    issues = _fix(context, found) if fix and not log.engine.seen.lost else [item.issue for item in found]
     return _report(folder, head, issues, looked, deep=deep)
 
 
@@ -107,6 +108,7 @@ def _report(folder: Path, head: Position, issues: list[Issue], looked: checks.Lo
     )
 
 
+@as_it_is()
 def usual_model(layout: StoreLayout, log: EventLog, projections: ProjectionSet) -> str | None:
     """Return the name of the model that a store uses: the active one, or else that of its newest vectors.
 

@@ -30,17 +30,13 @@ from mnemolog.infra.log.postgres.address import (
     without_password,
 )
 from mnemolog.infra.log.postgres.engine import PostgresEngine
-from mnemolog.infra.log.seen_head import Known, SeenHead, lost_events, noted_head
+from mnemolog.infra.log.seen_head import SeenHead, noted_head
 from mnemolog.infra.postgres import Settings, error_of
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.paths import is_writable
 from mnemolog.infra.sqlite import Synchronous
 
-_SELECT_LOG = (
-    "SELECT h.log, h.log_id, h.format, h.created_at, h.position, h.digest, "
-    f"(SELECT e.digest FROM {schema.SCHEMA}.events e WHERE e.log = h.log AND e.position = %b) "
-    f"FROM {schema.SCHEMA}.head h WHERE h.name = %b"
-)
+_SELECT_LOG = f"SELECT h.log, h.log_id, h.format, h.created_at FROM {schema.SCHEMA}.head h WHERE h.name = %b"
 _INSERT_LOG = (
     f"INSERT INTO {schema.SCHEMA}.head (name, log_id, format, created_at, digest) VALUES (%b, %b, %b, %b, %b) "
     "ON CONFLICT DO NOTHING"
@@ -93,7 +89,7 @@ def open_log(
     PostgreSQL is away: the log is then found by the first call that reaches it.
     """
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
-    noted = noted_head(path.parent)
+    noted, may_lose = noted_head(path.parent), synchronous == "NORMAL"
     try:
         found = _find_or_create(settings, address, path, clock, create, encrypt, identity, read_only, noted)
     except errors.LogUnreachable:
@@ -102,16 +98,16 @@ def open_log(
             raise
         settings.stop_waiting()
         again = partial(_found_again, address, known, path)
-        seen = SeenHead(path.parent, known.log_id, writable=is_writable(path.parent))
-        seen.opened_alone(noted)
+        seen = SeenHead(path.parent, known.log_id, writable=is_writable(path.parent), may_lose=may_lose)
         return known, PostgresEngine(settings, log=again, identity=known, path=path, seen=seen)
     identity, keeps_projections = found.identity, not read_only or is_writable(path.parent)
     if identity.log_format > LOG_FORMAT:
         raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
     if keeps_projections:
         note_address(path.parent, address, identity)
-    seen = SeenHead(path.parent, identity.log_id, writable=keeps_projections)
-    seen.opened(noted, found.head, found.digest_there)
+    seen = SeenHead(path.parent, identity.log_id, writable=keeps_projections, may_lose=may_lose)
+    if noted is not None and noted.log_id not in (None, identity.log_id):
+        seen.lost = f"the database holds log {identity.log_id} under this name; this node has seen log {noted.log_id}"
     return identity, PostgresEngine(settings, log=found.log, identity=identity, path=path, seen=seen)
 
 
@@ -119,7 +115,7 @@ def _no_log(address: LogAddress, path: Path, noted: Head | None) -> errors.Store
     """Return the error for a log that is not in the database. One that this node has seen is never created anew."""
     why = f"there is no log {address.log!r} in {without_password(address.url)}"
     if noted is not None:
-        error = lost_events(path.parent, f"{why}; this node has seen position {noted.position} of it")
+        error = errors.HistoryLost(path.parent, f"{why}; this node has seen position {noted.position} of it")
         error.hint = "nothing was changed; bring back the database that has it, or use another local folder"
         return error
     missing = errors.StoreNotFound(path.parent)
@@ -153,7 +149,7 @@ def _find_or_create(
         if version is None:
             raise _no_schema(address.url, "logs")
         _require_version(version, path, schema)
-        found = _find(driver, address.log, 0 if noted is None else noted.position)
+        found = _find(driver, address.log)
         if found is None and (noted is not None or not create):
             raise _no_log(address, path, noted)
         if keeps_projections:
@@ -204,17 +200,14 @@ class _Found(NamedTuple):
     log: int
     """Its number in the database."""
     identity: LogIdentity
-    head: Known
-    digest_there: bytes | None
-    """At the position that was asked for."""
 
 
-def _find(driver: Any, name: str, seen: int = 0) -> _Found | None:
-    """Return a log by its name, with its digest at the position `seen`."""
-    row = driver.execute(_SELECT_LOG, (seen, name), binary=True).fetchone()
+def _find(driver: Any, name: str) -> _Found | None:
+    """Return a log by its name."""
+    row = driver.execute(_SELECT_LOG, (name,), binary=True).fetchone()
     if row is None:
         return None
-    return _Found(row[0], LogIdentity(row[1], row[2], Micros(row[3])), Known(*row[4:6]), row[6])
+    return _Found(row[0], LogIdentity(row[1], row[2], Micros(row[3])))
 
 
 def _create(driver: Any, name: str, made: LogIdentity) -> _Found | None:

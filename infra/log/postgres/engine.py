@@ -13,14 +13,13 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
-from mnemolog.domain.head import Head
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.engine import LogConnection, LogEngine, LogIdentity, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
-from mnemolog.infra.log.seen_head import NOTHING, Known, SeenHead, contradiction, noted_head
 from mnemolog.infra.log.reader import PAGE_BYTES, SPARSE, LogReader
+from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite.log_file import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
@@ -68,6 +67,10 @@ _APPEND_ALL: Final = _SWAP + (
     "%b::bigint[], %b::bytea[], %b::text[]) AS u"
 )
 
+_SET_BACK: Final = (
+    f"UPDATE {schema.SCHEMA}.head h SET position = e.position, digest = e.digest FROM (SELECT position, digest "
+    f"FROM {schema.SCHEMA}.events WHERE log = %b AND position > 0 ORDER BY position DESC LIMIT 1) e WHERE h.log = %b"
+)
 _SELECT_MOVED_TO: Final = f"SELECT moved_to FROM {schema.SCHEMA}.head WHERE log = %b"
 _SET_MOVED_TO: Final = f"UPDATE {schema.SCHEMA}.head SET moved_to = %b WHERE log = %b AND position = %b"
 
@@ -90,18 +93,16 @@ def _translated(query: str) -> str:
 class PostgresReader(LogReader):
     """Implements `LogReader` on a driver connection. `log` is the number of the log in its database."""
 
-    __slots__ = ("_again", "_cursor", "_seen", "driver", "log")
+    __slots__ = ("_again", "_cursor", "driver", "log")
 
     select_stored = (
         "SELECT position, convert_to(stream, 'UTF8'), version, convert_to(topic, 'UTF8'), state, "
         "convert_to(key, 'UTF8'), recorded_at, digest FROM events WHERE"
     )
 
-    def __init__(
-        self, driver: Driver, log: int, seen: SeenHead, genesis: bytes, *, again: Callable[[], Driver] | None = None
-    ) -> None:
+    def __init__(self, driver: Driver, log: int, genesis: bytes, *, again: Callable[[], Driver] | None = None) -> None:
         """`again` connects again where a query lost the connection. None inside a transaction, which is lost too."""
-        self.log, self._seen, self._again, self.genesis = log, seen, again, genesis
+        self.log, self._again, self.genesis = log, again, genesis
         self.use(driver)
 
     def use(self, driver: Driver) -> None:
@@ -116,19 +117,10 @@ class PostgresReader(LogReader):
         query = _HEAD_ROW + " FOR UPDATE" * lock
         return self._sent(query, (seen, self.log)).fetchone()
 
-    def head(self) -> tuple[int, Any] | None:
-        """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them.
-
-        Raises `StoreReplaced` if the log does not have the last head that was seen.
-        """
-        before = self._seen.known  # Before the query: what other threads append meanwhile may be missing in it.
-        found = self._sent(_SELECT_HEAD, (before.position, before.position, self.log)).fetchone()
-        head, digest_there = (NOTHING, None) if found is None else (Known(*found[:2]), found[2])
-        if contradiction(before, head, digest_there):
-            row = self.head_row(before.position)  # If that is as it was, events were cut off: `verify` finds it.
-            head, digest_there = (NOTHING, None) if row is None else (Known(*row[:2]), row[3])
-        self._seen.compare(before, head, digest_there)
-        return None if found is None else found[:2]
+    def head(self, seen: int = 0) -> tuple[int, Any, Any] | None:
+        """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them."""
+        found: tuple[int, Any, Any] | None = self._sent(_SELECT_HEAD, (seen, seen, self.log)).fetchone()
+        return found
 
     def last_given(self) -> int:
         """See `LogReader`."""
@@ -164,10 +156,10 @@ class PostgresReader(LogReader):
 class PostgresConnection(LogConnection):
     """Implements `LogConnection`. It is made again where the server has closed it."""
 
-    def __init__(self, settings: Settings, *, log: int, identity: LogIdentity, path: Path, seen: SeenHead) -> None:
-        self._settings, self._log, self._log_id, self._path, self._seen = settings, log, identity.log_id, path, seen
+    def __init__(self, settings: Settings, *, log: int, identity: LogIdentity, path: Path) -> None:
+        self._settings, self._log, self._log_id, self._path = settings, log, identity.log_id, path
         self.driver = settings.connect_again()
-        self.reads = PostgresReader(self.driver, log, seen, identity.genesis)
+        self.reads = PostgresReader(self.driver, log, identity.genesis)
         self._cursor = self.driver.cursor(binary=True)
         self._head: tuple[int, bytes | bytearray] = (0, b"")
         self._last: StagedRow | None = None
@@ -183,7 +175,6 @@ class PostgresConnection(LogConnection):
 
     def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """See `LogConnection`. One statement moves the head row, if it is the one given, and inserts the rows."""
-        self._seen.require()
         if is_lost(self.driver):
             return False
         try:
@@ -195,28 +186,23 @@ class PostgresConnection(LogConnection):
             if not self.driver.closed:
                 raise
             return self._has_survived(rows[-1])
-        if appended:
-            self._saw(rows[-1])
-        else:
+        if not appended:
             self._locked_appends = LOCKED_APPENDS
         return appended
 
-    def lock(self) -> tuple[int, bytes | None, int]:
-        """See `LogConnection`. Takes the head row, and compares it with the last head that was seen."""
-        self._seen.require()
+    def lock(self, seen: int) -> tuple[int, bytes | None, int, bytes | None]:
+        """See `LogConnection`. Takes the head row."""
         if self._status is not TransactionStatus.INTRANS:
             if is_lost(self.driver):
                 self._connect()
             self.driver.execute("BEGIN")
-        before = self._seen.known
-        found = self.reads.head_row(before.position, lock=True)
+        found = self.reads.head_row(seen, lock=True)
         if found is None or found[2] != self._log_id:
             raise errors.StoreReplaced(self._path, f"its database holds log {found and found[2]}, not {self._log_id}")
         position, digest, _, digest_there = found
-        self._seen.compare(before, Known(position, digest), digest_there)
         self._head, self._last = (position, digest), None
         self._locked_appends = max(0, self._locked_appends - 1)
-        return position, digest if position else None, position
+        return position, digest if position else None, position, digest_there
 
     def insert(self, rows: Sequence[StagedRow]) -> None:
         """See `LogConnection`."""
@@ -233,8 +219,6 @@ class PostgresConnection(LogConnection):
         except psycopg.OperationalError:
             if self._last is None or not (self.driver.closed and self._has_survived(self._last)):
                 raise
-        if self._last is not None:
-            self._saw(self._last)
 
     def roll_back(self) -> None:
         """See `LogConnection`."""
@@ -257,9 +241,6 @@ class PostgresConnection(LogConnection):
     def close(self) -> None:
         """See `LogConnection`."""
         self.driver.close()
-
-    def _saw(self, row: StagedRow) -> None:
-        self._seen.saw(Known(row[0], bytes(row[6])))
 
     @property
     def _status(self) -> TransactionStatus:
@@ -289,7 +270,7 @@ class PostgresConnection(LogConnection):
         """
         try:
             self._connect()
-            self.lock()
+            self.lock(0)
             survived = bool(self.reads.digest_at(row[0]) == row[6])
         except psycopg.Error as error:
             raise errors.LogUnreachable(_UNKNOWN) from error
@@ -328,7 +309,7 @@ class PostgresEngine(LogEngine):
     def reading(self) -> Iterator[PostgresReader]:
         """See `LogEngine`."""
         with self._connected() as (driver, again):
-            yield PostgresReader(driver, self._number(driver), self.seen, self._genesis, again=again)
+            yield PostgresReader(driver, self._number(driver), self._genesis, again=again)
 
     @contextmanager
     def _driver(self) -> Iterator[Driver]:
@@ -339,8 +320,6 @@ class PostgresEngine(LogEngine):
     @contextmanager
     def _connected(self) -> Iterator[tuple[Driver, Callable[[], Driver]]]:
         """Give a connection of the pool, and what replaces it by another one. Raises only errors of mnemolog."""
-        if not self.seen.answers:
-            self.seen.require()
         try:
             connection = self.pool.connect()
 
@@ -357,19 +336,19 @@ class PostgresEngine(LogEngine):
                 if self._closed:  # While this was in use.
                     self.pool.dispose()
         except (psycopg.Error, sa.exc.SQLAlchemyError, UnicodeEncodeError, OverflowError) as error:
-            raise self.error_of(error) from error
+            raise self.seen.meet(self.error_of(error)) from error
+        except errors.LogDamaged as error:
+            self.seen.meet(error)
+            raise
 
     def connect(self) -> PostgresConnection:
         """See `LogEngine`."""
-        self.seen.require()
         with self._driver() as driver:
             log, place = self._number(driver), self._moved_to(driver)
         if place:
             undo = f"`UPDATE {schema.SCHEMA}.head SET moved_to = '' WHERE log = {log}` in its database"
             raise moved(self._path.parent, place, undo=undo)
-        connection = PostgresConnection(
-            self._settings, log=log, identity=self._identity, path=self._path, seen=self.seen
-        )
+        connection = PostgresConnection(self._settings, log=log, identity=self._identity, path=self._path)
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
             connection.close()
@@ -410,13 +389,10 @@ class PostgresEngine(LogEngine):
         with self._driver() as driver:
             return bool(driver.execute(_SET_MOVED_TO, (place, self._number(driver), head)).rowcount)
 
-    def replaced(self) -> errors.StoreReplaced | None:
-        """See `LogEngine`. The database has lost events that this node has seen."""
-        return self.seen.refusal()
-
-    def seen_head(self) -> Head | None:
+    def set_back(self) -> None:
         """See `LogEngine`."""
-        return noted_head(self._path.parent)
+        with self._driver() as driver:
+            driver.execute(_SET_BACK, (self._number(driver),) * 2)
 
     def missing_triggers(self) -> list[str]:
         """See `LogEngine`."""
@@ -465,5 +441,5 @@ class PostgresEngine(LogEngine):
     def _connect(self) -> Driver:
         """Return a new connection for reads. It may lead to another server, so that the log is compared first."""
         return self._settings.connect_again(
-            lambda driver: PostgresReader(driver, self._number(driver), self.seen, self._genesis).head()
+            lambda driver: PostgresReader(driver, self._number(driver), self._genesis).head()
         )

@@ -17,6 +17,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.engine import LogConnection, LogEngine, LogIdentity, StagedRow, altered_triggers, moved
 from mnemolog.infra.log.reader import PAGE_BYTES, LogReader
+from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     APPEND_ONLY_TRIGGERS,
@@ -35,7 +36,12 @@ from mnemolog.infra.runtime.regular_files import read_file
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""
 
-_SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
+_SELECT_HEAD: Final = (
+    "SELECT position, digest, (SELECT digest FROM events WHERE position = ?) FROM events ORDER BY position DESC LIMIT 1"
+)
+_SET_BACK: Final = (
+    "UPDATE sqlite_sequence SET seq = coalesce((SELECT max(position) FROM events), 0) WHERE name = 'events'"
+)
 _SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 _SELECT_STREAM_WITH_KEY: Final = (
     "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
@@ -56,9 +62,9 @@ class SqliteReader(LogReader):
     def __init__(self, driver: Any, genesis: bytes) -> None:
         self.driver, self.genesis = driver, genesis
 
-    def head(self) -> tuple[int, Any] | None:
+    def head(self, seen: int = 0) -> tuple[int, Any, Any] | None:
         """See `LogReader`."""
-        found: tuple[int, Any] | None = self.driver.execute(_SELECT_HEAD).fetchone()
+        found: tuple[int, Any, Any] | None = self.driver.execute(_SELECT_HEAD, (seen,)).fetchone()
         return found
 
     def last_given(self) -> int:
@@ -116,12 +122,12 @@ class SqliteConnection(LogConnection):
         self._files.require_in_place()
         return True
 
-    def lock(self) -> tuple[int, bytes | None, int]:
+    def lock(self, seen: int) -> tuple[int, bytes | None, int, bytes | None]:
         """See `LogConnection`."""
         self._files.require_unchanged(every_ns=LOOK_EVERY_NS)
         self.driver.execute("BEGIN IMMEDIATE")
-        position, digest = self.reads.head() or (0, None)
-        return position, digest, self.reads.last_given()
+        position, digest, digest_there = self.reads.head(seen) or (0, None, None)
+        return position, digest, self.reads.last_given(), digest_there
 
     def insert(self, rows: Sequence[StagedRow]) -> None:
         """See `LogConnection`."""
@@ -176,8 +182,10 @@ class SqliteEngine(LogEngine):
         files: OpenedFiles,
         synchronous: sqlite.Synchronous,
         busy_timeout_s: float,
+        seen: SeenHead,
         read_only: bool = False,
     ) -> None:
+        self.seen = seen
         self.path, self.busy_timeout_s, self._files = path, busy_timeout_s, files
         self._log_id, self._genesis = identity.log_id, identity.genesis
         self._moved = StoreLayout(path.parent).moved
@@ -203,7 +211,10 @@ class SqliteEngine(LogEngine):
             with self.pool.connect() as connection:
                 yield SqliteReader(connection.connection.driver_connection, self._genesis)
         except sqlite.driver_errors() as error:
-            raise self.error_of(error) from error
+            raise self.seen.meet(self.error_of(error)) from error
+        except errors.LogDamaged as error:
+            self.seen.meet(error)
+            raise
         self._files.require_in_place()
 
     def connect(self) -> SqliteConnection:
@@ -257,7 +268,7 @@ class SqliteEngine(LogEngine):
         connection = self._connect()
         try:
             with sqlite.mapped_errors(self.path, busy_timeout_s=self.busy_timeout_s):
-                if connection.lock()[0] != head:
+                if connection.lock(0)[0] != head:
                     return False
             with new_file(self._moved, replace=True) as file:
                 file.write(os.fsencode(place))
@@ -269,6 +280,11 @@ class SqliteEngine(LogEngine):
     def replaced(self) -> errors.StoreReplaced | None:
         """See `LogEngine`."""
         return self._files.replaced()
+
+    def set_back(self) -> None:
+        """See `LogEngine`."""
+        with sqlite.transaction_on(self.path) as connection:  # Without the guard, which refuses that.
+            connection.exec_driver_sql(_SET_BACK)
 
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, without the write-ahead log."""
@@ -290,6 +306,7 @@ class SqliteEngine(LogEngine):
     def close(self) -> None:
         """See `LogEngine`."""
         self._files.close(self.path.name, self.pool)
+        self.seen.close()
 
 
 def _triggers(driver: Any) -> dict[str, str]:

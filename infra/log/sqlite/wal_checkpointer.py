@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,6 +32,8 @@ HELD_RETRY_S: Final = 1.0
 BUSY_RETRY_S: Final = 0.05
 """The same where another connection only writes at this moment."""
 CLOSE_TIMEOUT_S: Final = 1.0
+NOTE_EVERY_S: Final = 60.0
+"""How often the head of a log that is appended to is noted, if nothing reads it."""
 
 _LOCKS: Final = Path("/proc/locks")
 _LOCK: Final = re.compile(r"POSIX\s+ADVISORY\s+READ\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+)")
@@ -83,13 +87,16 @@ def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
 class WalKeeper:
     """Checks the size of a write-ahead log now and then; where it is large, a thread empties it.
 
+    The thread also calls `note`, once a minute at most while the log is appended to: what keeps a witness of the log.
+
     The thread never holds up a writer: it moves what it can (`PASSIVE`), and empties the file (`TRUNCATE`) only
     when everything was moved, without waiting for a lock.
     """
 
-    def __init__(self, database: Path, log: EventLog) -> None:
+    def __init__(self, database: Path, log: EventLog, note: Callable[[], object]) -> None:
         self._database, self._log, self._warn_bytes = database, log, WARN_BYTES
         self._commits, self._wal = 0, str(wal_of(database))
+        self._note, self._noted_s = note, time.monotonic()
         self._closing = threading.Event()
         self._mutex = fork_guard.lock()
         self._thread: threading.Thread | None = None
@@ -100,7 +107,9 @@ class WalKeeper:
     def set(self) -> None:
         """Count a commit. Called by the thread that writes: nearly always it does nothing else."""
         self._commits += 1
-        if not self._commits % LOOK_EVERY:
+        if time.monotonic() - self._noted_s > NOTE_EVERY_S:
+            self._start()
+        elif not self._commits % LOOK_EVERY:
             with suppress(OSError):
                 if os.stat(self._wal).st_size >= self._warn_bytes:  # noqa: PTH116
                     self._start()
@@ -109,6 +118,8 @@ class WalKeeper:
         """Stop. May be called again."""
         if self._origin.is_here:
             self._log.followers.unlisten(self)
+            if not self._closing.is_set():
+                self._note()
             with self._mutex:
                 self._closing.set()
                 thread = self._thread
@@ -129,6 +140,8 @@ class WalKeeper:
 
     def _run(self) -> None:
         try:
+            if size_bytes(self._database) < self._warn_bytes:
+                return  # The minute is over.
             with sqlite.mapped_errors(self._database):
                 # Waits for no lock, so that it never holds up a writer.
                 engine = sqlite.create_engine(self._database, synchronous="FULL", busy_timeout_s=0)
@@ -137,6 +150,8 @@ class WalKeeper:
         except errors.MnemologError as error:
             structured_log.warning("wal.not_emptied", path=self._database, error=error)
         finally:
+            self._noted_s = time.monotonic()
+            self._note()
             with self._mutex:
                 self._thread = None
 
