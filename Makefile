@@ -24,7 +24,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean test-newest newest
+.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean test-newest newest outside-agmi
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -164,6 +164,9 @@ bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set
 
 fit-recall: install  ## fit the ranking of recall anew: make fit-recall DATA="path/to/set path/to/conversation.jsonl" [STORE=folder]
 	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_4.json
+
+outside-agmi: install  ## nine edits of a store at rest by another project's test, written to docs/reports/outside.md
+	$(BIN)/python -m benchmarks.outside.agmi --json docs/reports/outside-agmi.json --page docs/reports/outside.md
 
 faults: install  ## every promise put to the test, in docs/reports/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \

@@ -32,6 +32,7 @@ TABLES: Final = (
     *(f"mnemolog_keys.{table}" for table in ("meta", "nodes", "destroyed", "requests")),
 )
 
+Statement = tuple[str, Sequence[Any]]
 Row = dict[str, Any]
 """An event by column, its texts as bytes."""
 
@@ -48,6 +49,7 @@ class StoredLog:
 
     def prepare(self) -> None:
         """Get ready for a new store."""
+        self.folder.parent.mkdir(exist_ok=True)
 
     def rows(self) -> list[Row]:
         """Return all events as stored, by position."""
@@ -61,42 +63,33 @@ class StoredLog:
         """Overwrite columns of an event."""
         self.run(self._update(position, columns))
 
-    def exchange(self, one: Row, other: Row, *columns: str) -> None:
-        """Have two events exchange columns."""
-        aside = [self._update(one["position"], {"key": None})] if "key" in columns else []  # Unique in its stream.
-        pairs = ((other, one), (one, other))
-        changed = [self._update(here["position"], {name: there[name] for name in columns}) for here, there in pairs]
-        self.run(*aside, *changed)
-
     def insert(self, row: Row) -> None:
         """Add an event, and have the log end with it if it is the last one."""
-        columns, marks = ", ".join(COLUMNS), ", ".join(map(self._mark, COLUMNS))
-        statement = f"INSERT INTO events ({self.log[0]}{columns}) VALUES ({self.log[1]}{marks})"
-        self.run((statement, [row[name] for name in COLUMNS]))
-        self.end(max(found["position"] for found in self.rows()))
+        self.run(self._inserted(row))
+        self.end(self.rows()[-1]["position"])
 
     def remove(self, *positions: int) -> None:
         """Delete events. What says where the log ends stays as it is."""
         self.run(*(("DELETE FROM events WHERE position = ?", (position,)) for position in positions))
 
     def end(self, position: int) -> None:
-        """Have the counter of positions say that the log ends there."""
-        self.run(("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (position,)))
+        """Have the log say that it ends there: in its counter, in PostgreSQL in its head, with that event's digest."""
+        self.run(self._ended(position))
 
-    def renumber(self, first: int, by: int) -> None:
-        """Move the events from a position on, in the order in which no two meet."""
-        places = sorted((row["position"] for row in self.rows() if row["position"] >= first), reverse=by > 0)
-        self.run(*(("UPDATE events SET position = ? WHERE position = ?", (place + by, place)) for place in places))
+    def replace(self, rows: Sequence[Row], end: int) -> None:
+        """Have the log hold these events only, and say that it ends at a position."""
+        self.run(("DELETE FROM events WHERE true", ()), *map(self._inserted, rows), self._ended(end))
 
     def restated(self, row: Row, say: Callable[[str], str], *, version: int | None = None) -> bytes:
         """Return the state of a turn that says something else, sealed with the keys of the store if it has keys.
 
-        It is sealed for the version of the turn in its stream, or for the `version` given.
+        It is sealed for the version of the turn in its stream, or for the `version` given. A forgotten turn stays so.
         """
         with closing(open_log(self.folder, clock=SystemClock(), create=False)) as log:
             place = row["stream"].decode(), row["version"], row["topic"].decode()
             said = log.decode(row["position"], *place, row["state"])
-            assert isinstance(said, TurnRecorded)
+            if not isinstance(said, TurnRecorded):
+                return bytes(row["state"])
             codec = EventCodec(None if log.keyring is None else Sealer(log.keyring))
             told = msgspec.structs.replace(said, text=say(said.text))
             return codec.encode(place[0], version or row["version"], told, lambda _: True)
@@ -114,7 +107,7 @@ class StoredLog:
         """Remove the store."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, *statements: tuple[str, Sequence[Any]]) -> None:
+    def run(self, *statements: Statement) -> None:
         """Run statements with parameters `?`, all of them or none. No trigger refuses them."""
         with self._unguarded() as execute:
             for statement, values in statements:
@@ -142,10 +135,18 @@ class StoredLog:
                 connection.execute(definition.decode())
             connection.execute("COMMIT")
 
+    def _ended(self, position: int) -> Statement:
+        return "UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (position,)
+
+    def _inserted(self, row: Row) -> Statement:
+        columns, marks = ", ".join(COLUMNS), ", ".join(map(self._mark, COLUMNS))
+        statement = f"INSERT INTO events ({self.log[0]}{columns}) VALUES ({self.log[1]}{marks})"
+        return statement, [row[name] for name in COLUMNS]
+
     def _mark(self, column: str) -> str:
         return self.as_text if column in TEXTS else "?"
 
-    def _update(self, position: int, columns: Row) -> tuple[str, Sequence[Any]]:
+    def _update(self, position: int, columns: Row) -> Statement:
         named = ", ".join(f"{name} = {self._mark(name)}" for name in columns)
         return f"UPDATE events SET {named} WHERE position = ?", (*columns.values(), position)
 
@@ -162,12 +163,12 @@ class StoredInPostgres(StoredLog):
 
     def prepare(self) -> None:
         """Get ready for a new store."""
+        super().prepare()
         put_log_in_postgres(self.folder, self.url)
 
-    def end(self, position: int) -> None:
-        """Have the row of the log's head say that the log ends there, with the digest that the event there has."""
+    def _ended(self, position: int) -> Statement:
         there = "coalesce((SELECT digest FROM events WHERE position = ?), digest)"
-        self.run((f"UPDATE head SET position = ?, digest = {there}", (position, position)))
+        return f"UPDATE head SET position = ?, digest = {there}", (position, position)
 
     def snapshot(self) -> Any:
         """Copy everything that the store keeps, for `restore`."""

@@ -10,6 +10,7 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import textwrap
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -105,16 +106,17 @@ def main() -> None:
 
 def row_of(line: Line) -> str:
     """Return a line of the table."""
-    kind = "encrypted" if line.encrypt else "plain", "there" if line.projections else "deleted"
+    kind = line.log, "encrypted" if line.encrypt else "plain", "there" if line.projections else "deleted"
     verdicts = (SHORT.get(edit.verdict, "not evaluable") for edit in line.edits)
-    return f"| {' | '.join((line.asked, line.log, *kind, *verdicts))} |"
+    who = line.asked.removeprefix("mnemolog, ")
+    return f"| {' | '.join((who, *kind, *verdicts))} |"
 
 
 def page(found: Run) -> str:
     """Return docs/reports/outside.md."""
     edits = [edit.name for edit in found.lines[0].edits]
     head = ("asked", "log", "content", "projections", *(edit.split()[0] for edit in edits))
-    named = ", ".join(f"{edit.split()[0]} {' '.join(edit.split()[1:])}" for edit in edits)
+    named = textwrap.fill(f"The edits: {', '.join(edits)}.", 120, break_on_hyphens=False)
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     return f"""\
 # Tables that others drew up
@@ -125,9 +127,11 @@ Each is run by one command on the published package of its authors.
 
 [agmi](https://pypi.org/project/{PACKAGE}/) fills a memory through its own interface, closes it, edits what is
 stored in nine ways, and asks again. *Rejected*: a read refuses to answer. *Reported*: only a call that somebody has to
-make for it says so. *Accepted*: nobody noticed. The edits: {named}.
+make for it says so. *Accepted*: nobody noticed.
 
-`make outside-agmi` wrote this on {found.date}: {versions}; {found.machine}.
+{named}
+
+{textwrap.fill(f"`make outside-agmi` wrote this on {found.date}: {versions}; {found.machine}.", 120)}
 
 | {" | ".join(head)} |
 | {" | ".join("---" for _ in head)} |
