@@ -10,17 +10,13 @@ from typing import Any
 import msgspec
 from pysqlite3 import dbapi2
 
+from benchmarks.outside.stored_log import COLUMNS, TEXTS, StoredLog
 from mnemolog.domain.digest import link
-from mnemolog.infra.keys.keyring import Keyring, Sealer
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
-
-COLUMNS = ("position", "stream", "version", "topic", "state", "key", "recorded_at", "digest")
-TEXTS = ("stream", "topic", "key")
 
 
 class Tampering:
@@ -48,16 +44,8 @@ class Tampering:
 
     def replace_text(self, at: int, old: str, new: str) -> None:
         """Change what a turn says, as somebody would who has the keys."""
-        row = self.row(at)
-        log_id = self.execute("SELECT log_id FROM log")[0][0].decode()
-        keyring = Keyring(SqliteKeys(self.path.with_name(KEYS_FILE), log_id=log_id))
-        sealer = Sealer(keyring)
-        place = row["stream"].decode(), row["version"], row["topic"].decode()
-        plain = sealer.open(*place, row["state"], position=at)
-        changed = plain.replace(old.encode(), new.encode())
-        assert changed != plain
-        self.write(at, state=sealer.seal(*place, changed, self.connection.execute))
-        keyring.close()
+        stored = StoredLog(self.path.parent)
+        self.write(at, state=stored.restated(self.row(at), lambda text: text.replace(old, new)))
 
     def recompute_links(self, *, genesis: bytes) -> None:
         """Make the chain fit what the rows say now, as somebody would who knows how it is made."""
