@@ -125,7 +125,8 @@ def scale(request):
 def tries(request, scale, record_property):
     """How often this test is to try, as `promises.NUMBERS` says for the number it is marked with."""
     promise, what = request.node.get_closest_marker("promise").args
-    found = request.config.option.tries or number(promise, what, scale)
+    option = request.config.option
+    found = option.tries or number(promise, what, scale, gate=option.report is None)
     record_property("tried", found)
     return found
 

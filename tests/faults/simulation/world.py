@@ -14,6 +14,7 @@ from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain import errors
 from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState
+from mnemolog.infra.sqlite import Synchronous
 from mnemolog.working_memory import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
 from tests.faults.simulation.model import SECOND, SessionThen, StoreModel
@@ -62,6 +63,8 @@ class World:
 
     with_models = True
     """Whether stores are opened with models that embed."""
+    synchronous: Synchronous = "NORMAL"
+    """Quick: no script takes the power away."""
     background = False
     """Whether projectors follow the log. What they do is not part of a script, and does not replay."""
 
@@ -93,7 +96,7 @@ class World:
                 model=self.encoders[0] if self.with_models else None,
                 models=self.encoders[1:] if self.with_models else (),
                 clock=self.clock,
-                synchronous="NORMAL",
+                synchronous=self.synchronous,
                 background=self.background,
             )
             for _ in range(HANDLES)
