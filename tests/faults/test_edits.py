@@ -1,7 +1,5 @@
 """P40: what is stored of a log is edited at random, past the library. No read answers otherwise without saying so."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.outside.stored_log import StoredInPostgres, StoredLog

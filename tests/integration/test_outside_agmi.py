@@ -1,7 +1,5 @@
 """What docs/reports/outside.md says of agmi's edits is what the last run of `make outside-agmi` found, and still so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
