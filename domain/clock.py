@@ -19,7 +19,6 @@ class Clock(Protocol):
 
     def now(self) -> Micros:
         """Microseconds since the Unix epoch, UTC."""
-        ...
 
 
 def to_micros(field: str, value: datetime) -> Micros:

@@ -45,15 +45,12 @@ class RecordedTimes(Protocol):
 
     def head(self) -> Head:
         """Return the last position."""
-        ...
 
     def position_at(self, time: Micros) -> Position:
         """Return the position of the last event recorded at or before a time, 0 if there is none."""
-        ...
 
     def recorded_at(self, position: Position) -> Micros:
         """Return when the event at a position, or the last one before it, was recorded."""
-        ...
 
 
 class Known(NamedTuple):

@@ -94,12 +94,10 @@ class SessionHandle(Protocol):
     @property
     def id(self) -> str:
         """Id of the session."""
-        ...
 
     @property
     def record(self) -> Callable[..., Any]:
         """Records a turn. What cannot do that, such as a session as it was, is no handle on it."""
-        ...
 
 
 SessionLike = SessionHandle | str

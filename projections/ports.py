@@ -25,27 +25,21 @@ class Log(Protocol):
     @property
     def log_id(self) -> str:
         """The random identity this log was created with."""
-        ...
 
     def epoch(self) -> int:
         """The forgetting epoch. What is read after it was sampled holds nothing that was forgotten up to there."""
-        ...
 
     def head(self) -> Head:
         """The last committed position with its digest. Position 0 when the log is empty."""
-        ...
 
     def digest_at(self, position: Position) -> bytes | None:
         """The stored digest of the event at exactly this position, or None where there is none."""
-        ...
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Committed events of `(after, upto]` in order of position, in batches of 1 to `batch_max`."""
-        ...
 
     def read_stream(self, stream: str, *, upto: Position) -> Iterator[list[RecordedEvent]]:
         """Committed events of one stream up to a position, in order, in batches."""
-        ...
 
 
 class SessionLog(Log, Protocol):
@@ -53,7 +47,6 @@ class SessionLog(Log, Protocol):
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """The event that a stream begins with, None if nothing was appended to it."""
-        ...
 
     def fold(
         self,
@@ -67,7 +60,6 @@ class SessionLog(Log, Protocol):
 
         It is of the forgetting epoch that was when this began.
         """
-        ...
 
 
 class Followers(Protocol):
@@ -76,7 +68,6 @@ class Followers(Protocol):
     @property
     def poll_interval_s(self) -> float:
         """How often a listener has to look for commits of other processes, in seconds."""
-        ...
 
     def listen(self, listener: Listener, *, poll_s_max: float) -> None:
         """Call `listener.set()` after every commit of this process.
@@ -84,11 +75,9 @@ class Followers(Protocol):
         Where the log watches for those of other processes, it is called after them as well, at most `poll_s_max`
         seconds later.
         """
-        ...
 
     def unlisten(self, listener: Listener) -> None:
         """Undo `listen`."""
-        ...
 
 
 class StoreLog(SessionLog, Protocol):
@@ -97,7 +86,6 @@ class StoreLog(SessionLog, Protocol):
     @property
     def busy_timeout_s(self) -> float:
         """How long to wait for a lock of the store, in seconds."""
-        ...
 
     def require_whole(self) -> None:
         """Raise `HistoryLost` if it has lost events, also for who reports on that."""
@@ -105,11 +93,9 @@ class StoreLog(SessionLog, Protocol):
     @property
     def followers(self) -> Followers:
         """Those who are called after commits."""
-        ...
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """The number of events of a topic in `(after, upto]`."""
-        ...
 
 
 class TimedLog(StoreLog, RecordedTimes, Protocol):
@@ -117,11 +103,9 @@ class TimedLog(StoreLog, RecordedTimes, Protocol):
 
     def streams_with(self, topic: str, *, after: Position, upto: Position) -> list[str]:
         """The stream of every event of a topic in `(after, upto]`, in order."""
-        ...
 
     def recorded_at(self, position: Position) -> Micros:
         """When an event was recorded."""
-        ...
 
 
 class SpansAt(Protocol):
@@ -132,7 +116,6 @@ class SpansAt(Protocol):
 
     def __call__(self, session_id: str, position: int, *, hidden: bool = False) -> Spans:
         """See the class."""
-        ...
 
 
 class ShownEvents(Protocol):
@@ -142,7 +125,6 @@ class ShownEvents(Protocol):
         self, *, after: Position, upto: Position, batch_max: int
     ) -> Iterator[tuple[Position, list[RecordedEvent]]]:
         """See the class."""
-        ...
 
 
 Append = Callable[[str, Event], Position]
@@ -154,7 +136,6 @@ class Timed(Protocol):
 
     def __call__(self, name: str, **facts: str) -> AbstractContextManager[object]:
         """See the class."""
-        ...
 
 
 def untimed(name: str, **facts: str) -> AbstractContextManager[object]:
@@ -171,21 +152,18 @@ class AuditableLog(Log, Protocol):
     @property
     def genesis(self) -> bytes:
         """digest(0)."""
-        ...
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Stored bytes of `(after, upto]` in order, as the columns of `LogRow`.
 
         Text columns come as bytes, because what was damaged from outside need not be text any more.
         """
-        ...
 
     def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
         """The event that was stored there, `Forgotten` where its content is.
 
         Raises `UndecodableEvent`, `LogDamaged` for what does not open with its key, `KeysMissing`.
         """
-        ...
 
     @property
     def is_read_only(self) -> bool:
@@ -196,15 +174,12 @@ class AuditableLog(Log, Protocol):
 
     def ends(self) -> tuple[tuple[Position, Position], Position]:
         """The highest position ever given, even if its row is gone, before and after; and the last position."""
-        ...
 
     def missing_triggers(self) -> list[str]:
         """Append-only triggers that the file should have and has not."""
-        ...
 
     def contradictions(self) -> list[str]:
         """What is wrong with the file beside what its rows say: its layout, its pages, its indexes."""
-        ...
 
 
 class Progress(Protocol):
@@ -212,7 +187,6 @@ class Progress(Protocol):
 
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` are finished: events, unless the operation says what else; bytes if `total` is `Bytes`."""
-        ...
 
 
 def tell(progress: Progress | None, done: int, total: int) -> None:
@@ -231,30 +205,24 @@ class Encoder(Protocol):
     @property
     def name(self) -> str:
         """What the user called the model."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """64 hexadecimal digits."""
-        ...
 
     @property
     def dimension(self) -> int:
         """Components of a vector."""
-        ...
 
     @property
     def loaded(self) -> bool:
         """Whether a text is embedded at once, without waiting for the model to be loaded first."""
-        ...
 
     def load(self) -> None:
         """Load what embeds, if it is not loaded. Raises `ModelUnavailable` when it cannot be."""
-        ...
 
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
         """Cut each text into pieces that the model reads whole; one piece where the text fits."""
-        ...
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed pieces that fit the model.
@@ -263,7 +231,6 @@ class Encoder(Protocol):
         Raises `ModelUnavailable` when the model cannot be loaded, `EncodingFailed` for anything that is
         not a finite vector of the right shape.
         """
-        ...
 
 
 class MakeEncoder(Protocol):
@@ -275,7 +242,6 @@ class MakeEncoder(Protocol):
         `recipe` says how turns become the texts that are embedded; it is part of the fingerprint. Without
         `download` a name is looked up on this machine only.
         """
-        ...
 
 
 class Reranker(Protocol):
@@ -284,8 +250,6 @@ class Reranker(Protocol):
     @property
     def name(self) -> str:
         """What it is called in receipts."""
-        ...
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """Return a number for each text, higher is better. The same for the same query and texts."""
-        ...

@@ -25,23 +25,18 @@ class Projection(Protocol):
     @property
     def name(self) -> str:
         """What commands and reports call it. The database of a projection that has one is `NAME.db`."""
-        ...
 
     def status(self, context: StoreContext) -> Iterable[Status]:
         """Return its state from metadata alone; nothing is read through or changed."""
-        ...
 
     def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
         """Yield what is wrong with it. Changes nothing; the fixes do."""
-        ...
 
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Remove forgotten content, down to the bytes. False while another process reads the old bytes."""
-        ...
 
     def backup_paths(self, layout: StoreLayout) -> list[Path]:
         """Return what a store that is only read copies: files are databases, folders are segments of vectors."""
-        ...
 
 
 @runtime_checkable
@@ -50,11 +45,9 @@ class Rebuildable(Projection, Protocol):
 
     def rebuild(self, context: StoreContext, *, upto: Position, skip_bad: bool) -> Rebuilt:
         """Rebuild it from the log up to a position. The old one answers until the new one is complete."""
-        ...
 
     def to_encode(self, context: StoreContext, *, upto: Position) -> int:
         """Return how many texts a rebuild would call the model for."""
-        ...
 
 
 TRANSCRIPT_OFFSETS: Final = AdapterTables("watch", tracked_as="watch/1")

@@ -21,7 +21,6 @@ class Listener(Protocol):
 
     def set(self) -> None:
         """Called by the thread that writes: must be quick and must not raise."""
-        ...
 
 
 class InterruptSafeCondition:

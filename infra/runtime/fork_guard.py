@@ -21,7 +21,6 @@ class Forkable(Protocol):
 
     def forked(self) -> None:
         """Called in the child, before anything else runs there."""
-        ...
 
 
 _watched: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()

@@ -18,7 +18,6 @@ class Endable(Protocol):
 
     def end(self) -> None:
         """Called in the main thread, after its work is done, while all of Python is still there."""
-        ...
 
 
 _watched: weakref.WeakSet[Endable] = weakref.WeakSet()
