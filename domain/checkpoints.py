@@ -66,12 +66,9 @@ def restore_checkpoint(session_id: str, state: SessionState | None, checkpoint: 
 
 def find_checkpoint(state: SessionState, checkpoint: str) -> CheckpointState:
     """Return the checkpoint with that id, or else with that name. Raises `UnknownCheckpoint`."""
-    found = state.checkpoints.get(checkpoint)
+    found = state.checkpoints.get(checkpoint) or state.checkpoints.get(state.checkpoint_names.get(checkpoint, ""))
     if found is None:
-        id_of_name = state.checkpoint_names.get(checkpoint)
-        if id_of_name is None:
-            raise UnknownCheckpoint(state.session, checkpoint, names=closest(checkpoint, state.checkpoint_names))
-        found = state.checkpoints[id_of_name]
+        raise UnknownCheckpoint(state.session, checkpoint, names=closest(checkpoint, state.checkpoint_names))
     return found
 
 

@@ -113,7 +113,6 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$lt": lt,
     "$lte": le,
 }
-_ORDERING: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
 
 
 class Pattern(NamedTuple):
@@ -154,7 +153,7 @@ def _compares(found: Any, operator: str, than: Any) -> bool:
     compare = _OPERATORS.get(operator)
     if compare is None:
         raise InvalidInput("filter", f"{operator!r} is none of {', '.join(_OPERATORS)}")
-    if operator not in _ORDERING:
+    if operator in ("$eq", "$ne"):
         return compare(found, than)
     numbers = isinstance(found, int | float) and isinstance(than, int | float)
     return (numbers or (isinstance(found, str) and isinstance(than, str))) and compare(found, than)

@@ -215,8 +215,8 @@ def new_turn(
         text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
         speaker=None if speaker is None else checked_label("speaker", speaker),
         said_at=None if said_at is None else parse_said_at(said_at),
-        tool_calls=_checked_tool_calls(tool_calls) if tool_calls else [],
-        metadata=_checked_metadata(metadata) if metadata else {},
+        tool_calls=checked_json("tool_calls", list(tool_calls), bytes_max=METADATA_BYTES_MAX) if tool_calls else [],
+        metadata=checked_metadata(metadata) if metadata else {},
         original=None if original is None else stored_original(original, text=text),
     )
 
@@ -231,11 +231,8 @@ def checked_session_id(session_id: str) -> str:
     return checked_label("session", session_id)
 
 
-def _checked_tool_calls(value: Sequence[Any]) -> list[Any]:
-    return list(checked_json("tool_calls", list(value), bytes_max=METADATA_BYTES_MAX))
-
-
-def _checked_metadata(value: Mapping[str, Any]) -> dict[str, Any]:
+def checked_metadata(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `value` if it can be the metadata of a turn. Raises `InvalidInput`, `LimitExceeded`."""
     if not isinstance(value, Mapping):
         raise errors.InvalidInput("metadata", f"expected a mapping, got {type(value).__name__}")
     return dict(checked_json("metadata", dict(value), bytes_max=METADATA_BYTES_MAX))

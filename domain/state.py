@@ -34,11 +34,6 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
         """The value as JSON types: a copy of the caller's own."""
         return _DECODER.decode(self.encoded)
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the encoded value, the key not counted."""
-        return len(self.encoded)
-
 
 def new_value(value: Any, *, expires_at: int | None) -> Value:
     """Return a JSON value, encoded."""
@@ -47,7 +42,7 @@ def new_value(value: Any, *, expires_at: int | None) -> Value:
 
 def entry_bytes(key: str, value: Value | None) -> int:
     """Return how many bytes a key with its value adds to `values_bytes`; 0 for no value."""
-    return 0 if value is None else len(key.encode()) + value.size_bytes
+    return 0 if value is None else len(key.encode()) + len(value.encoded)
 
 
 class TaskState(msgspec.Struct, frozen=True, array_like=True):

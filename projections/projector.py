@@ -142,18 +142,13 @@ def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
             continue  # Removed meanwhile, or half of it after a power cut.
         if status.state not in _SHOWN_FIRST:
             continue
-        if status.state != "dead" and _is_gone(status):
+        is_of_here = status.host == socket.gethostname()  # Processes of another machine cannot be checked.
+        if status.state != "dead" and is_of_here and status.pid is not None and not is_running(status.pid):
             why = f"process {status.pid} on {status.host} is gone; it was {status.state}"
             why += f" ({status.error})" if status.error else ""
             status = msgspec.structs.replace(status, state="dead", error=why, retry_in_s=None, waits_for=None)
         found.append((path, status))
     return found
-
-
-def _is_gone(status: ProjectorStatus) -> bool:
-    if status.pid is None or status.host != socket.gethostname():
-        return False  # Processes of another machine cannot be checked.
-    return not is_running(status.pid)
 
 
 def retry_delay_s(failures: int) -> float:

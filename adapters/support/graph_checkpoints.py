@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -137,7 +138,7 @@ class Threads:
                 kept=dict(kept),
                 redacted=redaction.counts or None,
             )
-            at = self._log.appends.transact(_append_in(contents.epoch, stream, event))
+            at = self._log.appends.transact(partial(_append_in, contents.epoch, stream, event))
             if at is not None:
                 break
         for name, value in fresh.items():
@@ -354,13 +355,9 @@ def _written(contents: Contents, found: Sequence[WriteAt]) -> list[Written]:
     return [Written(write.task, write.channel, _value_in(event, write)) for write, event in there]
 
 
-def _append_in(epoch: int, stream: str, event: Event) -> Callable[[Transaction], Position | None]:
-    """Return a transaction that appends, but does nothing if a request to forget came in after `epoch`."""
-
-    def work(tx: Transaction) -> Position | None:
-        return tx.append(stream, event).position if tx.version(FORGETTING_STREAM) == epoch else None
-
-    return work
+def _append_in(epoch: int, stream: str, event: Event, tx: Transaction) -> Position | None:
+    """Append, or do nothing if a request to forget came in after `epoch`."""
+    return tx.append(stream, event).position if tx.version(FORGETTING_STREAM) == epoch else None
 
 
 def _taken_in(

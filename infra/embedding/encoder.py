@@ -284,7 +284,11 @@ def _load_tokenizer(name: str, profile: ModelProfile) -> Any:
 
             tokenizer = Tokenizer.from_file(str(file))
         else:
-            tokenizer = _built_tokenizer(profile.tokenizer_folder)
+            # An older model, without tokenizer.json. Imports torch.
+            from transformers import AutoTokenizer
+
+            with _quiet_transformers():
+                tokenizer = AutoTokenizer.from_pretrained(str(profile.tokenizer_folder)).backend_tokenizer
         if profile.lower_case:
             from tokenizers import normalizers
 
@@ -296,14 +300,6 @@ def _load_tokenizer(name: str, profile: ModelProfile) -> Any:
     except Exception as error:
         raise ModelUnavailable(name, f"its tokenizer cannot be loaded: {error}") from error
     return tokenizer
-
-
-def _built_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of an older model without tokenizer.json. Imports torch."""
-    from transformers import AutoTokenizer
-
-    with _quiet_transformers():
-        return AutoTokenizer.from_pretrained(str(folder)).backend_tokenizer
 
 
 def _processors() -> int:

@@ -255,7 +255,9 @@ def _read_profile(folder: Path) -> ModelProfile:
             case "Transformer":
                 files = [part / file for file in _TRANSFORMER_CONFIGS if (part / file).is_file()]
                 own = _json(files[0]) if files else {}
-                dimension = _hidden_size(config)
+                # 0 where unknown: a Pooling or Dense part that follows states it.
+                widths = (config[key] for key in ("hidden_size", "d_model", "dim", "n_embd") if key in config)
+                dimension = int(next(widths, 0))
                 max_tokens = _max_tokens(part, config, own)
                 tokenizer_folder, lower_case = part, bool(own.get("do_lower_case", False))
                 plain = own.keys() <= {"max_seq_length", "do_lower_case"}
@@ -316,11 +318,6 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path.name} is not a JSON object")
     return value
-
-
-def _hidden_size(config: dict[str, Any]) -> int:
-    # 0 where unknown: a Pooling or Dense part that follows states it.
-    return next((int(config[key]) for key in ("hidden_size", "d_model", "dim", "n_embd") if key in config), 0)
 
 
 def _max_tokens(part: Path, config: dict[str, Any], own: dict[str, Any]) -> int | None:

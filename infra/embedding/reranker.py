@@ -22,19 +22,16 @@ class CrossEncoderReranker:
         """Return how well texts answer a query. Raises `ModelUnavailable`."""
         with self._lock:
             if self._model is None:
-                self._model = self._load()
+                try:
+                    from sentence_transformers import CrossEncoder
+
+                    self._model = CrossEncoder(self.name)
+                except Exception as error:  # The library raises many kinds of errors when a model cannot be loaded.
+                    raise errors.ModelUnavailable(self.name, str(error)) from error
             scores: list[float] = self._model.predict(
                 [(query, text) for text in texts], show_progress_bar=False
             ).tolist()
         return scores
-
-    def _load(self) -> Any:
-        try:
-            from sentence_transformers import CrossEncoder
-
-            return CrossEncoder(self.name)
-        except Exception as error:  # The library raises many kinds of errors when a model cannot be loaded.
-            raise errors.ModelUnavailable(self.name, str(error)) from error
 
 
 def make_reranker(given: Any) -> Any:

@@ -21,9 +21,6 @@ class LruCache(Generic[Key, Value]):
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._size = 0
 
-    def __len__(self) -> int:
-        return len(self._values)
-
     def __contains__(self, key: Key) -> bool:
         return key in self._values
 

@@ -11,8 +11,6 @@ def is_running(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)  # It runs, as another user.
     return True

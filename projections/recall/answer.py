@@ -214,7 +214,10 @@ def _hits_in_words(answer: Recall) -> Iterator[str]:
     largest = max((abs(part) for hit in answer.hits for part in hit.score_parts.values()), default=0.0)
     for number, hit in enumerate(answer.hits, 1):
         yield ""
-        yield _fitted(f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: {_passage(hit)}")
+        yield _fitted(
+            f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: "
+            f"{one_line(marked(hit.passage, hit.text))}"
+        )
         for name, part in hit.score_parts.items():
             if part:
                 yield f"   {PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"
@@ -225,10 +228,6 @@ def _hits_in_words(answer: Recall) -> Iterator[str]:
             yield f"   no longer holds: see the fact at @{hit.superseded_by}"
         if hit.newer is not None:
             yield _fitted(f"   see also @{hit.newer.position}, later: {one_line(hit.newer.text)}")
-
-
-def _passage(hit: Hit) -> str:
-    return one_line(marked(hit.passage, hit.text))
 
 
 def _summary(hit: Hit) -> str:

@@ -210,7 +210,11 @@ class Prefetcher:
 
     def _work(self) -> None:
         while (ticket := self._next()) is not None:
-            outcome = _outcome_of(self._recall, ticket.request)
+            try:
+                outcome = Outcome(recall=self._recall(ticket.request))
+            except BaseException as error:  # The caller gets the error, and the thread continues.
+                why = "".join(traceback.format_exception_only(error)).strip()
+                outcome = Outcome(reason=PrefetchReason.FAILED, error=why)
             with self._lock:
                 if self._newest.get(ticket.stamp.session) is ticket and not ticket.done:
                     ticket.settle(outcome)
@@ -236,10 +240,3 @@ class Prefetcher:
         self._origin.require_here()
         if self._closed:
             raise errors.StoreClosed
-
-
-def _outcome_of(recall: Callable[[Request], Recall], request: Request) -> Outcome:
-    try:
-        return Outcome(recall=recall(request))
-    except BaseException as error:  # The caller gets the error, and the thread continues.
-        return Outcome(reason=PrefetchReason.FAILED, error="".join(traceback.format_exception_only(error)).strip())

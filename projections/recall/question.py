@@ -14,12 +14,10 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.limits import (
     CONTEXT_TURNS_MAX,
-    METADATA_BYTES_MAX,
     QUERY_BYTES_MAX,
     RECALL_FILTERS_MAX,
     RECALL_K_MAX,
     check_count,
-    checked_json,
     checked_label,
     checked_number,
     checked_text,
@@ -30,6 +28,7 @@ from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import Scopes, parse_scopes
+from mnemolog.domain.session import checked_metadata
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
@@ -210,6 +209,8 @@ def question(
         raise errors.InvalidInput("lineage", "say whose: give a session as well")
     if hidden and not lineage:
         raise errors.InvalidInput("hidden", "only a lineage hides turns; without one they are there anyway")
+    metadata = checked_metadata(given["metadata"]) if given["metadata"] else {}
+    check_count("metadata", len(metadata), limit=RECALL_FILTERS_MAX, unit="keys")
     return Question(
         query=query,
         k=k,
@@ -224,7 +225,7 @@ def question(
         since=None if given["since"] is None else parse_time("since", given["since"]),
         until=None if given["until"] is None else parse_time("until", given["until"]),
         by=checked_by(given["by"]),
-        metadata=_checked_metadata(given["metadata"]) if given["metadata"] else {},
+        metadata=metadata,
         context_turns=given["context_turns"],
         exchange=given["exchange"],
         asked=one_of("asked", given["asked"], get_args(Asked)),
@@ -290,10 +291,3 @@ def _several(field: str, values: Sequence[str]) -> Sequence[str]:
         raise errors.InvalidInput(field, f"expected several, as in [{values!r}], got one text")
     check_count(field, len(values), limit=RECALL_FILTERS_MAX, unit=field)
     return values
-
-
-def _checked_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(metadata, Mapping):
-        raise errors.InvalidInput("metadata", f"expected a mapping, got {type(metadata).__name__}")
-    check_count("metadata", len(metadata), limit=RECALL_FILTERS_MAX, unit="keys")
-    return dict(checked_json("metadata", dict(metadata), bytes_max=METADATA_BYTES_MAX))

@@ -243,7 +243,8 @@ class Recalls:
                 basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model), moment=cursor.moment)
             if min_position is not None:
                 upto = checked_position("min_position", min_position, head=basis.head or newest)
-                self._cover(question, basis, upto, timeout_s)
+                if question.mode != TEXT:
+                    self._projections.indexing.cover(self._vectors(basis, basis.head), upto, timeout_s=timeout_s)
             elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(basis)):
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
             answer = self._answer(question, basis, views, snapshot)
@@ -442,11 +443,6 @@ class Recalls:
             return self._vectors(basis, basis.head).loaded
         except errors.MnemologError:
             return True
-
-    def _cover(self, question: Question, basis: Basis, upto: Position, timeout_s: float) -> None:
-        """Extend the vectors to a position. Raises `ProjectionBehind`."""
-        if question.mode != TEXT:
-            self._projections.indexing.cover(self._vectors(basis, basis.head), upto, timeout_s=timeout_s)
 
     def _checked(self, cursor: Cursor, question: Question, *, newest: Position, as_of: int | None) -> Cursor:
         """Return the cursor if it continues this question on this log. Raises `InvalidInput` otherwise."""

@@ -6,6 +6,7 @@ A vector is stored here when the model returns it, and deleted once a segment ha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -120,13 +121,9 @@ class EmbeddingCache:
     def _packed(self, row: _Row) -> Packed | None:
         """Return the vectors of a row; None if it is damaged or of another model, to which a damaged index may lead."""
         content, chunks, blob, stored = row
-        try:
-            if checksum(self._fingerprint, content, blob) != stored:
-                return None
-            if len(blob) == chunks * self._width:
+        with suppress(TypeError):  # A flipped bit can change the type of a value.
+            if checksum(self._fingerprint, content, blob) == stored and len(blob) == chunks * self._width:
                 return np.frombuffer(blob, dtype=np.uint8).reshape(chunks, self._width)
-        except TypeError:  # A flipped bit can change the type of a value.
-            pass
         return None
 
 

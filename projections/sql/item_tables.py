@@ -69,25 +69,22 @@ class ItemTables(SqlProjection):
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         """Put, touch and delete items."""
         for recorded in events:
-            self._take(connection, recorded)
-
-    def _take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
-        namespace = namespace_of(recorded.stream)
-        if namespace is None:
-            return
-        now = recorded.recorded_at
-        match recorded.event:
-            case ItemPut() as put:
-                paths = None if put.paths is None else to_msgpack(put.paths)
-                values = (to_msgpack(put.value), paths, put.ttl_s, put.expires_at, now, now)
-                connection.exec_driver_sql(_PUT, (namespace, put.key, *values, recorded.position))
-            case ItemTouched() as touched:
-                until = touched.expires_at
-                connection.exec_driver_sql(_TOUCH, (until, namespace, touched.key, now, until))
-            case ItemDeleted() as deleted:
-                connection.exec_driver_sql(
-                    "DELETE FROM items WHERE namespace = ? AND key = ?", (namespace, deleted.key)
-                )
+            namespace = namespace_of(recorded.stream)
+            if namespace is None:
+                continue
+            now = recorded.recorded_at
+            match recorded.event:
+                case ItemPut() as put:
+                    paths = None if put.paths is None else to_msgpack(put.paths)
+                    values = (to_msgpack(put.value), paths, put.ttl_s, put.expires_at, now, now)
+                    connection.exec_driver_sql(_PUT, (namespace, put.key, *values, recorded.position))
+                case ItemTouched() as touched:
+                    until = touched.expires_at
+                    connection.exec_driver_sql(_TOUCH, (until, namespace, touched.key, now, until))
+                case ItemDeleted() as deleted:
+                    connection.exec_driver_sql(
+                        "DELETE FROM items WHERE namespace = ? AND key = ?", (namespace, deleted.key)
+                    )
 
     def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> None:
         """Fill the namespaces again that lost content, and delete all vectors: whose they are is unknown."""

@@ -119,31 +119,28 @@ class ThreadIndex(SqlProjection):
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         """Add events of threads."""
         for recorded in events:
-            self._take(connection, recorded)
-
-    def _take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
-        if isinstance(recorded.event, ForgetRequested):
-            _forget(connection, recorded.event)
-        thread = thread_of(recorded.stream)
-        if thread is None:
-            return
-        execute: Any = connection.exec_driver_sql
-        at = (recorded.position, recorded.stream, recorded.version)
-        match recorded.event:
-            case ThreadCheckpointed() as made:
-                execute(_INSERT_CHECKPOINT, (thread, made.ns, made.id, made.parent, made.run, *at))
-            case ThreadWritten() as written:
-                of = (thread, written.ns, written.checkpoint, written.task)
-                execute(_INSERT_WRITE, [(*of, w.place, written.path, w.channel, *at) for w in written.writes])
-            case ThreadPruned() as pruned:
-                hidden = [(thread, ns, name) for ns, names in pruned.hidden.items() for name in names]
-                execute("UPDATE checkpoints SET hidden = 1 WHERE thread = ? AND ns = ? AND id = ?", hidden)
-            case ThreadDeleted():
-                for table in _TABLES:
-                    execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
-            case ThreadCopied() as copied:
-                for table in _TABLES:
-                    execute(_COPY[table], (thread, copied.source))
+            if isinstance(recorded.event, ForgetRequested):
+                _forget(connection, recorded.event)
+            thread = thread_of(recorded.stream)
+            if thread is None:
+                continue
+            execute: Any = connection.exec_driver_sql
+            at = (recorded.position, recorded.stream, recorded.version)
+            match recorded.event:
+                case ThreadCheckpointed() as made:
+                    execute(_INSERT_CHECKPOINT, (thread, made.ns, made.id, made.parent, made.run, *at))
+                case ThreadWritten() as written:
+                    of = (thread, written.ns, written.checkpoint, written.task)
+                    execute(_INSERT_WRITE, [(*of, w.place, written.path, w.channel, *at) for w in written.writes])
+                case ThreadPruned() as pruned:
+                    hidden = [(thread, ns, name) for ns, names in pruned.hidden.items() for name in names]
+                    execute("UPDATE checkpoints SET hidden = 1 WHERE thread = ? AND ns = ? AND id = ?", hidden)
+                case ThreadDeleted():
+                    for table in _TABLES:
+                        execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+                case ThreadCopied() as copied:
+                    for table in _TABLES:
+                        execute(_COPY[table], (thread, copied.source))
 
     def erase(self, connection: sa.Connection, erased: Sequence[RecordedEvent], *, upto: Position) -> None:
         """Do nothing: the rows went with the request."""

@@ -100,11 +100,6 @@ class Coarse:
         """The FAISS factory string of the index."""
         return _factory(self.dimension, self._index.nlist)
 
-    @property
-    def count(self) -> int:
-        """Rows in the index."""
-        return int(self._index.ntotal)
-
     def wanted(self, k: int) -> int:
         """Return how many rows to request so that the best `k` are among them."""
         return max(self.effort.candidates, CANDIDATES_PER_HIT * k)

@@ -112,7 +112,8 @@ class StoredRows(ExactRows):
         blocks = -(-count // BLOCK_ROWS)
         if len(digests) != blocks * DIGEST_BYTES:
             raise Damaged(path, "it has another number of rows than checksums")
-        self._descriptor = _open(path)
+        with readable(path):
+            self._descriptor = open_descriptor(path, os.O_RDONLY, within=path.parent.parent)
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._current_stamp()
         self._unchecked = np.ones(blocks, dtype=np.bool_)
@@ -255,8 +256,3 @@ def inner_products(rows: Vectors, query: Vectors) -> NDArray[np.float32]:
         where = [library.swig_ptr(array) for array in (made, query, rows)]
         library.fvec_inner_products_ny(*where, rows.shape[1], len(rows))
     return made
-
-
-def _open(path: Path) -> int:
-    with readable(path):
-        return open_descriptor(path, os.O_RDONLY, within=path.parent.parent)

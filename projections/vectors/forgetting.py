@@ -24,7 +24,6 @@ from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import (
     Damaged,
-    Manifest,
     SegmentState,
     range_of,
     read_manifest,
@@ -96,7 +95,15 @@ def _purge(folder: Path, log: Log, gone: Positions, salvage: Callable[[Path], No
             if not held.any() and len(skipped) == len(segment.skipped):
                 return
             left = replace(_without(segment, held, text_hashes_of(segment, log)), skipped=skipped)
-            publish([left], folder.parent, _described(manifest))
+            description = Description(
+                manifest.log_id,
+                manifest.fingerprint,
+                manifest.model,
+                manifest.recipe,
+                manifest.dimension,
+                manifest.digest_at_upto,
+            )
+            publish([left], folder.parent, description)
         except Damaged:
             salvage(folder)
     _remove(folder)
@@ -114,17 +121,6 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_], hashes: TextHa
         exact=SomeRows(segment.exact, kept),
         coarse=None,
         read_text_hashes=lambda: left,
-    )
-
-
-def _described(manifest: Manifest) -> Description:
-    return Description(
-        manifest.log_id,
-        manifest.fingerprint,
-        manifest.model,
-        manifest.recipe,
-        manifest.dimension,
-        manifest.digest_at_upto,
     )
 
 

@@ -203,17 +203,16 @@ def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
     tag, state, covers = found.tag, found.state(head), found.covers
-    model = tag.model if tag else ""
     of_other_model = active is not None and not _is_of(found, active)
     if of_other_model and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
         state = Drift.OTHER_MODEL
     return GenerationStatus(
         generation=found.folder.name,
-        model=model,
+        model=found.model,
         fingerprint=tag.fingerprint if tag else found.prefix,
         recipe=tag.recipe if tag else "",
         state=state.value,
-        action=action_of(state, model),
+        action=action_of(state, found.model),
         covers=covers,
         behind_events=max(0, head - covers),
         vectors=sum(manifest.vectors for manifest in used),

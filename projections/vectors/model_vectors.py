@@ -15,7 +15,6 @@ from mnemolog.domain.stream_fold import FoldedState, nothing_folded
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.ports import MakeEncoder, StoreLog
-from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import Schema, open_or_rebuild
 from mnemolog.projections.vectors.rendering import RECIPE
 
@@ -73,17 +72,14 @@ class Vectors:
                 from mnemolog.projections.sql.embeddings import METADATA, EmbeddingCache
                 from mnemolog.projections.vectors.projection import VectorProjection
 
-                def open_cache(database: ProjectionDatabase) -> EmbeddingCache:
-                    return EmbeddingCache(
-                        database,
+                self._cache = open_or_rebuild(
+                    self._layout.embeddings,
+                    partial(
+                        EmbeddingCache,
                         fingerprint=self.encoder.fingerprint,
                         dimension=self.encoder.dimension,
                         epoch=self._log.epoch,
-                    )
-
-                self._cache = open_or_rebuild(
-                    self._layout.embeddings,
-                    open_cache,
+                    ),
                     self._layout.quarantine,
                     schema=Schema(METADATA.create_all),
                     busy_timeout_s=self._busy_timeout_s,

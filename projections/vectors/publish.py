@@ -156,8 +156,6 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
         raise Damaged(folder, "its files and its manifest count differently")
     if (np.diff(turns) <= 0).any() or (len(turns) and not manifest.after < turns[0] <= turns[-1] <= manifest.upto):
         raise Damaged(folder, "its turns are out of order")
-    if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
-        raise Damaged(folder, "the index is of other vectors")
     read_text_hashes = partial(_read_text_hashes, folder, manifest)
     after, upto, skipped = manifest.after, manifest.upto, manifest.skipped
     return Segment(after, upto, turns, rows, exact, read_text_hashes, index, skipped, folder)

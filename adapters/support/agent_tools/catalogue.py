@@ -19,15 +19,10 @@ from mnemolog.session import Session
 
 def _of_session(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
     async def call(memory: Memory, *, session: str, **given: Any) -> Any:
-        return await _answer_of(
-            await getattr(await known_async_session(memory.store, session), method.__name__)(**given)
-        )
+        result = await getattr(await known_async_session(memory.store, session), method.__name__)(**given)
+        return await _session_now(result) if isinstance(result, AsyncSession) else result
 
     return made(name, effect, call, description, like=method, **{"session": PARAMETERS["session"], **how})
-
-
-async def _answer_of(result: Any) -> Any:
-    return await _session_now(result) if isinstance(result, AsyncSession) else result
 
 
 class _SessionNow(msgspec.Struct, frozen=True, kw_only=True):

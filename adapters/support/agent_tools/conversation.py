@@ -62,7 +62,12 @@ def conversation_tools(
             "position in the log. Use it before you answer about anything that may have been discussed before, or that "
             "a summary left out.",
             arguments=_Recall,
-            call=lambda asked: {"found": [_as_json(hit) for hit in recall(asked.query)]},
+            call=lambda asked: {
+                "found": [
+                    {name: getattr(hit, name) for name in ("text", "role", "said_at", "session", "position")}
+                    for hit in recall(asked.query)
+                ]
+            },
         ),
         ConversationTool(
             name=f"{prefix}remember",
@@ -73,13 +78,3 @@ def conversation_tools(
         ),
     )
     return {tool.name: tool for tool in tools}
-
-
-def _as_json(hit: Hit) -> dict[str, Any]:
-    return {
-        "text": hit.text,
-        "role": hit.role,
-        "said_at": hit.said_at,
-        "session": hit.session,
-        "position": hit.position,
-    }

@@ -106,7 +106,7 @@ async def facts(
     """Return what keys have, since when, and the turns that say so."""
     found = await memory.store.facts(pattern, scope=scope, valid_at=valid_at, **_times(memory, as_of=as_of))
     shown = ("key", "value", "because", "position", "scope")
-    held = [{name: getattr(fact, name) for name in shown} | {"since": _when(fact.valid_from)} for fact in found]
+    held = [{name: getattr(fact, name) for name in shown} | {"since": dated(fact.valid_from)} for fact in found]
     return lean_json({"facts": held}) if held else NOTHING
 
 
@@ -199,7 +199,7 @@ async def timeline(
             break
         kept.append(moment)
     lines = [
-        f"@{item.position} {_when(item.said_at or item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}"
+        f"@{item.position} {dated(item.said_at or item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}"
         for item in kept
     ]
     if more:
@@ -321,7 +321,7 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
             "text": text,
             "relevance": round(hit.relevance, 2),
             "who": hit.speaker or hit.role.value,
-            "when": _when(hit.said_at),
+            "when": dated(hit.said_at),
             "session": hit.session,
             "position": hit.position,
         }
@@ -334,10 +334,6 @@ def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
 def _line(turn: Turn, *, full: bool) -> Mapping[str, Any]:
     text = turn.text if full else _cut(turn.text, LINE_MAX)
     return {"text": text, "who": turn.speaker or turn.role.value, "position": turn.position}
-
-
-def _when(moment: Any) -> str:
-    return dated(moment)
 
 
 def _cut(text: str, characters_max: int) -> str:
