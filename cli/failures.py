@@ -25,7 +25,6 @@ from mnemolog.domain.hints import Hint, again
 
 STATUSES: Final = ((errors.LogDamaged, EXIT_DAMAGED), (errors.InvalidInput, EXIT_USAGE))
 SERVERS: Final = ("mcp", "serve")
-_STOPPED: Final = "the server has stopped; all that it recorded is kept"
 INTERRUPTED: Final = {
     "import": ("", "; turns that exist are skipped"),
     "copy": ("events that were copied stay, and nothing was moved", ""),
@@ -41,7 +40,7 @@ INTERRUPTED: Final = {
     "export": ("no file was written", ""),
     "forget": ("what was requested is recorded and will be completed", ""),
     "doctor": ("what was fixed stays fixed", ""),
-    **dict.fromkeys(SERVERS, (_STOPPED, "")),
+    **dict.fromkeys(SERVERS, ("the server has stopped; all that it recorded is kept", "")),
 }
 """What an interrupted command kept, and what the same command does when it is run again."""
 

@@ -18,7 +18,7 @@ from mnemolog.cli.progress import bar
 from mnemolog.cli.status import NODE_COLUMNS
 from mnemolog.domain import errors, events
 from mnemolog.domain.display import counted, dated, named, one_line, visible
-from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, NodeStatus, PendingErasure
+from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import SessionSummary, Turn
@@ -138,8 +138,7 @@ def forgotten(
     """
     with open_store(store, create=False) as opened:
         if pending:
-            requested = opened.audit.pending_erasures()
-            answer(requested, _show_pending, as_json=as_json)
+            answer(opened.audit.pending_erasures(), _show_pending, as_json=as_json)
             return
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
@@ -166,7 +165,7 @@ def _show_report(report: ForgetReport, *, preview: Preview) -> None:
         out.line("nothing to forget: no event matches, or all that match were forgotten before")
         return
     what = counted(report.events, "event")
-    kinds = ", ".join(_kind(topic, number) for topic, number in report.counts.items())
+    kinds = ", ".join(counted(number, *_WORDS.get(topic, (topic, topic))) for topic, number in report.counts.items())
     if report.dry_run:
         out.line(f"{what} would be forgotten: {kinds}")
     else:
@@ -179,7 +178,8 @@ def _show_report(report: ForgetReport, *, preview: Preview) -> None:
         if item.kind == "keys":
             out.line(f"remains: {item.says}: {', '.join(item.items)}")
     if report.waiting_for:
-        out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; {_unconfirmed(report.waiting_for)}")
+        names = ", ".join(f"{visible(node.label)} (last seen {dated(node.seen_at)})" for node in report.waiting_for)
+        out.line(f"{counted(len(report.confirmed_by), 'node')} confirmed; not yet confirmed by {names}")
     if report.pending is not None:
         print(f"not done yet: {visible(report.pending)}", file=sys.stderr)
 
@@ -193,15 +193,6 @@ def _show_questions(report: ForgetReport) -> None:
     for item in report.asked[:PREVIEWED_MAX]:
         where = f"in {item.scope or 'all scopes'}" if item.session is None else f"by session {item.session}"
         out.line(f"    @{item.position} {dated(item.asked_at)} {where}: {one_line(item.query)}", style="dim")
-
-
-def _kind(topic: str, number: int) -> str:
-    return counted(number, *_WORDS.get(topic, (topic, topic)))
-
-
-def _unconfirmed(nodes: Sequence[NodeStatus]) -> str:
-    names = ", ".join(f"{visible(node.label)} (last seen {dated(node.seen_at)})" for node in nodes)
-    return f"not yet confirmed by {names}"
 
 
 def _by(actor: str) -> str:

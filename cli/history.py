@@ -150,9 +150,8 @@ def export(
         answer = opened.audit.export(
             target, after=checked_whole("after", after, least=1) - 1, upto=upto, replace=replace, progress=progress
         )
-    if file == STANDARD_OUTPUT:
-        return
-    output.answer(answer, lambda answer: _show_export(answer, file), as_json=as_json)
+    if file != STANDARD_OUTPUT:
+        output.answer(answer, lambda answer: _show_export(answer, file), as_json=as_json)
 
 
 def _print_lines(moments: Iterator[Moment]) -> None:
@@ -256,6 +255,5 @@ def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
 def _show_export(answer: LogExport, file: Path) -> None:
     """Print what was exported, and the head to verify it with."""
     out = output.console()
-    text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {counted(answer.bytes, 'byte')}"
-    out.line(text)
+    out.line(f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {counted(answer.bytes, 'byte')}")
     out.line(f"head {answer.head}")

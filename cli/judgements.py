@@ -82,9 +82,5 @@ def _show_judgement(judgement: Judgement) -> None:
 
 def _verdict(judgement: Judgement) -> str:
     sides = [("good", judgement.good), ("bad", judgement.bad)]
-    found = [f"{word} {_places(turns)}" for word, turns in sides if turns]
+    found = [f"{word} {', '.join(f'@{turn}' for turn in turns)}" for word, turns in sides if turns]
     return "; ".join([*found, *(["nothing answers it"] if judgement.nothing else [])])
-
-
-def _places(turns: Sequence[int]) -> str:
-    return ", ".join(f"@{turn}" for turn in turns)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from mnemolog.adapters.extras import require
-from mnemolog.adapters.support.agent_tools import Memory, Toolset
+from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.adapters.support.agent_tools.memory import opened
 from mnemolog.cli.app import ModelName, Receipts, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.serve import AllowHost, AllowOrigin, Host, Port
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain.errors import InvalidInput
-
-HTTP_PACKAGES = ("prometheus_client", "starlette", "uvicorn")
-"""Of the extra `mcp`, for `--http`."""
 
 
 @app.command("mcp", cls=StoreCommand)
@@ -56,7 +53,7 @@ def mcp(
     how: dict[str, Any] = {"model": chosen_model(model), "receipts": receipts and not read_only, "scope": scope or ""}
     logging.basicConfig(level=logging.WARNING)  # To stderr: stdout carries the protocol.
     if http:
-        require("mcp", *HTTP_PACKAGES)
+        require("mcp", "prometheus_client", "starlette", "uvicorn")
         from mnemolog.server.application import serve_store
         from mnemolog.server.http.config import ServerConfig, is_loopback
 
@@ -76,8 +73,5 @@ def mcp(
         how |= {"read_only": read_only, "create": not read_only}
         asyncio.run(serve_store(store, config, started=lambda url: typer.echo(f"serving at {url}mcp"), **how))
         return
-
-    def memory() -> AbstractAsyncContextManager[Memory]:
-        return opened(store, agent=agent, read_only=read_only, **how)
-
+    memory = partial(opened, store, agent=agent, read_only=read_only, **how)
     asyncio.run(serve_stdio(OpeningMemory(store, memory, read_only=read_only), tools=toolset))

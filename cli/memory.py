@@ -292,9 +292,7 @@ def delete_checkpoint(store: Store, session: Named, checkpoint: CheckpointName, 
     """
     with opened_session(store, session) as opened:
         found = [item for item in opened.checkpoints() if checkpoint in (item.id, item.name)]
-        if not found:
-            raise errors.UnknownCheckpoint(opened.id, checkpoint)
-        opened.delete_checkpoint(found[0].id)
+        opened.delete_checkpoint(found[0].id if found else checkpoint)  # Raises where there is none.
     gone = found[0]
     line = f"deleted checkpoint {gone.name} ({gone.id}), which was at position {gone.position}"
     answer({"deleted": gone}, line, as_json=as_json)

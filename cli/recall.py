@@ -242,8 +242,7 @@ def find(
             **filters_of(filters),
         )
     page, more = found[:limit], len(found) > limit
-    show = partial(_show_found, search=search, full=full, more=more)
-    output.answer(page, show, as_json=as_json)
+    output.answer(page, partial(_show_found, search=search, full=full, more=more), as_json=as_json)
 
 
 @app.command("audit", cls=StoreCommand)
@@ -367,7 +366,7 @@ def _show_audit(audit: ReceiptAudit) -> None:
     """Print the verdict on every receipt, and how today's answer would differ."""
     out = console()
     for item in audit.receipts:
-        _show_verdict(out, item)
+        _show_audited(out, item)
     out.line(
         f"{counted(len(audit.receipts), 'receipt')}: {audit.reproduced:,} reproduce, {audit.differing:,} do not, "
         f"{audit.unknown:,} cannot be told; {audit.changed_today:,} would differ today",
@@ -377,15 +376,11 @@ def _show_audit(audit: ReceiptAudit) -> None:
         out.line(f"more receipts: --after {audit.receipts[-1].position}", style="dim")
 
 
-def _show_verdict(out: Terminal, item: AuditedReceipt) -> None:
+def _show_audited(out: Terminal, item: AuditedReceipt) -> None:
     place = (f"@{item.position}", "cyan"), f" {dated(item.served_at)} as of {item.head} "
     out.line(*place, (item.verdict.value.replace("-", " "), _COLOURS[item.verdict]), f" {item.query}")
     if item.why:
         out.line(f"   {item.why}")
-    _show_today(out, item)
-
-
-def _show_today(out: Terminal, item: AuditedReceipt) -> None:
     if item.today:
         out.line(f"   today: cannot be told: {item.today}")
     elif item.would_differ_today:
@@ -453,8 +448,7 @@ def standing(
     with store_with_model(store, model) as opened:
         of = None if session is None else session_called(opened, session)
         found = opened.standing(query, scope=scope, session=of, as_of=as_of)
-    last = "" if found else "no standing statements"
-    output.print_list(found, STANDING, as_json=as_json, last=last)
+    output.print_list(found, STANDING, as_json=as_json, last="" if found else "no standing statements")
 
 
 def _show_context(found: Context) -> None:

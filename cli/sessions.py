@@ -48,7 +48,6 @@ def sessions(
     """
     with open_store(store, create=False) as opened:
         found = opened.sessions(scope=scope or "", agent=agent, title=title, since=since)
-    none = "" if found else "no sessions"
     columns = {
         "session": lambda item: item.session,
         "title": lambda item: item.title,
@@ -60,7 +59,7 @@ def sessions(
         "started": lambda item: dated(item.started_at),
         "ended": lambda item: "" if item.ended_at is None else dated(item.ended_at),
     }
-    print_list(found, columns, as_json=as_json, last=none)
+    print_list(found, columns, as_json=as_json, last="" if found else "no sessions")
 
 
 @app.command("scopes", cls=StoreCommand)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -16,21 +15,9 @@ from mnemolog.cli.memory import show_checkpoints, show_notes, show_task, show_va
 from mnemolog.cli.output import answer, console
 from mnemolog.domain.display import counted, cut, dated, visible_json
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.moments import When
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import Turn
 from mnemolog.session import SessionAt
-
-
-class Page(TypedDict):
-    """Which turns of a session to print."""
-
-    after: When
-    before: When | None
-    limit: int
-    newest_first: bool
-    last: int | None
-
 
 Shown = Annotated[
     str,
@@ -60,13 +47,19 @@ def show(
 
     Example: mnemolog show memory/ trip --newest-first --limit 20
     """
-    is_event = session.isascii() and session.isdecimal() and not is_session
-    if is_event:
-        _answer_event(store, int(session), full=full, as_json=as_json)
+    if session.isascii() and session.isdecimal() and not is_session:
+        with open_store(store, create=False) as whole:
+            answer(whole.audit.event(int(session)), partial(_show_event, full=full), as_json=as_json)
         return
     if hidden and at is not None:
         raise typer.BadParameter("use --hidden without --at: turns hidden later are not hidden in a past state")
-    page = Page(after=after, before=before, limit=limit, newest_first=newest_first, last=last)
+    page: dict[str, Any] = {
+        "after": after,
+        "before": before,
+        "limit": limit,
+        "newest_first": newest_first,
+        "last": last,
+    }
     with opened_session(store, session) as opened:
         if at is not None:
             answer(_then(opened.at(at), page), partial(_show_then, full=full), as_json=as_json)
@@ -75,12 +68,7 @@ def show(
             answer(turns, partial(_show_turns, full=full, seen=seen), as_json=as_json)
 
 
-def _answer_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:
-    with open_store(folder, create=False) as store:
-        answer(store.audit.event(position), partial(_show_event, full=full), as_json=as_json)
-
-
-def _then(then: SessionAt, page: Page) -> dict[str, Any]:
+def _then(then: SessionAt, page: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a session at a log position."""
     return {
         "session": then.id,

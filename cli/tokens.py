@@ -85,8 +85,8 @@ def list_(store: Store, as_json: AsJson = False) -> None:
         "expires": lambda item: "never" if item.expires_at is None else dated(item.expires_at),
         "state": lambda item: "revoked" if item.revoked_at else "valid" if item.is_valid(now) else "expired",
     }
-    last = counted(sum(item.is_valid(now) for item in found), "valid token")
-    print_list(found, columns, as_json=as_json, last=last)
+    valid = sum(item.is_valid(now) for item in found)
+    print_list(found, columns, as_json=as_json, last=counted(valid, "valid token"))
 
 
 @tokens.command("revoke", cls=StoreCommand)
