@@ -70,7 +70,6 @@ class SessionList:
     def page(
         self,
         *,
-        scope: str = "",
         agent: str | None = None,
         title: str = "",
         as_of: When | None = None,
@@ -84,7 +83,7 @@ class SessionList:
         to last. Numbers of turns are those of the moment. Raises `InvalidInput`.
         """
         which = session_pages.Which(
-            scopes=self._visible.boundary.narrow(parse_scopes(scope)),
+            scopes=self._visible.boundary.scopes,
             agents=None if agent is None else self._visible.boundary.forms(checked_label("agent", agent)),
             title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
         )
@@ -96,11 +95,11 @@ class SessionList:
             shown = list(islice((item for item in found if self._visible.shows_session(item.session)), limit))
             return queries.with_said(connection, shown, upto=moment.position)
 
-    def groups(self, by: session_pages.By, *, scope: str = "", as_of: When | None = None) -> list[session_pages.Group]:
+    def groups(self, by: session_pages.By, *, as_of: When | None = None) -> list[session_pages.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
-        within = self._visible.boundary.narrow(parse_scopes(scope))
-        if self._visible.boundary.scopes:  # Without sessions that inherit from outside.
-            items = _grouped(self.page(scope=scope, as_of=as_of, limit=INTEGER_MAX), attrgetter(by))
+        within = self._visible.boundary.scopes
+        if within:  # Without sessions that inherit from outside.
+            items = _grouped(self.page(as_of=as_of, limit=INTEGER_MAX), attrgetter(by))
             count = session_pages.Group
             return [count(name=name, sessions=len(of), turns=sum(one.turns for one in of)) for name, of in items]
         views, _, _ = self._projections.to_answer()
@@ -112,7 +111,6 @@ class SessionList:
         self,
         *,
         session: str = "",
-        scope: str = "",
         as_of: When | None = None,
         before: Position | None = None,
         limit: int,
@@ -121,7 +119,7 @@ class SessionList:
 
         See `session_pages.families`. Raises `InvalidInput`, `UnknownSession`.
         """
-        within = self._visible.boundary.narrow(parse_scopes(scope))
+        within = self._visible.boundary.scopes
         if session:
             self._visible.state(session)
         views, _, _ = self._projections.to_answer()
