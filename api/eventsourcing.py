@@ -309,13 +309,11 @@ class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """Return a recorder for `snapshots`, or whatever `purpose` is called."""
-        prefix = stream_prefix(purpose, self.env.name)
-        return LogAggregateRecorder(self.log, prefix=prefix, id_type=self._id_type)
+        return LogAggregateRecorder(self.log, prefix=stream_prefix(purpose, self.env.name), id_type=self._id_type)
 
     def application_recorder(self) -> ApplicationRecorder:
         """Return a recorder for the events of the application."""
-        prefix = stream_prefix("events", self.env.name)
-        return LogApplicationRecorder(self.log, prefix=prefix, id_type=self._id_type)
+        return LogApplicationRecorder(self.log, prefix=stream_prefix("events", self.env.name), id_type=self._id_type)
 
     def process_recorder(self) -> ProcessRecorder:
         """Return a recorder for the events of the application and the positions it has read to."""

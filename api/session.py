@@ -23,7 +23,7 @@ from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
-from mnemolog.projections.recall.question import Question, RecallOptions, SearchOptions, question
+from mnemolog.projections.recall.question import RecallOptions, SearchOptions, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import Checkpoint, NewTurn
 from mnemolog.working_memory import MemoryView, SessionParts, WorkingMemory
@@ -157,7 +157,9 @@ class Session(OfOneProcess, WorkingMemory):
         `exchange` of what it sees come from there, across the branch point. Raises `OutsideSession` if the session did
         not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """
-        asked = self._asked(query, k=k, scope=scope, lineage=lineage, hidden=hidden, **options)
+        asked = question(
+            query, k=k, session=self.id, own=self.scope, scope=scope, lineage=lineage, hidden=hidden, **options
+        )
         return self._parts.contexts.recalls.ask(
             asked,
             as_of=as_of,
@@ -204,7 +206,7 @@ class Session(OfOneProcess, WorkingMemory):
         Values that have expired, with `as_of` those that had expired then, are left out. Otherwise like
         `MemoryStore.context`.
         """
-        asked = self._asked(query, scope=scope, lineage=lineage, hidden=hidden, **options)
+        asked = question(query, session=self.id, own=self.scope, scope=scope, lineage=lineage, hidden=hidden, **options)
         limits = wanted(tokens, tokenizer=tokenizer, of=self.id)
         return self._parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
 
@@ -339,9 +341,6 @@ class Session(OfOneProcess, WorkingMemory):
         position, moment = known_at("at", when, self._parts.visible.log)
         state = self._parts.visible.state_at(self.id, position)
         return SessionAt(self._parts, state, position=position, moment=moment)
-
-    def _asked(self, query: str, **how: Any) -> Question:
-        return question(query, session=self.id, own=self.scope, **how)
 
     def _state(self) -> SessionState:
         return self._parts.visible.state(self.id)

@@ -78,7 +78,7 @@ def agent_of(stream: str) -> str | None:
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
-def evolve_agent(state: AgentState | None, recorded: RecordedEvent) -> AgentState | None:
+def evolve_agent(state: AgentState | None, recorded: RecordedEvent, _past: object = None) -> AgentState | None:
     """Return the state after an event; None before the first switch. Events of other kinds change nothing."""
     event = recorded.event
     if not isinstance(event, SessionSwitched):

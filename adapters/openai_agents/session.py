@@ -73,19 +73,19 @@ class MnemologSession:
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items: all of them or none."""
-        await self._pools.write_to_completion(partial(self._add, list(items), self._store.record_many))
+        await self._pools.write.to_completion(partial(self._add, list(items), self._store.record_many))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove and return the last item, None if there is none. No two callers get the same item."""
-        return await self._pools.write_to_completion(self._pop)
+        return await self._pools.write.to_completion(self._pop)
 
     async def clear_session(self) -> None:
         """Remove all items. The session stays open, empty."""
-        await self._pools.write_to_completion(self._clear)
+        await self._pools.write.to_completion(self._clear)
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         """Replace all items in one append. The SDK's compaction calls this."""
-        await self._pools.write_to_completion(
+        await self._pools.write.to_completion(
             partial(self._add, list(items), lambda turns: self._sessions.rewrite(self._id, turns))
         )
         return True

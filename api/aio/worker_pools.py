@@ -95,9 +95,10 @@ class WorkerPool:
         self._name, self._threads_max, self._stops, self._linger_s = name, threads_max, stops, linger_s
         self._origin = origin
         self._shut = False
-        self._reset()
+        self.reset()
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Begin with no threads: at first, and in the child after a fork, where they stayed in the parent."""
         self._mutex = threading.Condition(fork_guard.lock())
         """Notified when there is work, and when the pool is shut."""
         self._queue: OrderedDict[Job[Any], None] = OrderedDict()
@@ -117,7 +118,9 @@ class WorkerPool:
         try:
             return await future
         except BaseException:
-            self._give_up(job)
+            job.give_up()
+            with self._mutex:
+                self._queue.pop(job, None)
             raise
 
     async def to_completion(self, work: Callable[[], Result]) -> Result:
@@ -169,10 +172,6 @@ class WorkerPool:
                 job.fail(errors.StoreClosed())
         return [thread for thread in threads if thread.is_alive()]
 
-    def forked(self) -> None:
-        """Reset in the child after a fork: the threads stayed in the parent."""
-        self._reset()
-
     def _start_thread(self, job: Job[Any]) -> None:
         # Daemons: the process may end while an encoder is running.
         thread = threading.Thread(target=self._work, name=f"mnemolog-{self._name}", daemon=True)
@@ -184,11 +183,6 @@ class WorkerPool:
             if not self._threads:
                 del self._queue[job]
                 raise
-
-    def _give_up(self, job: Job[Any]) -> None:
-        job.give_up()
-        with self._mutex:
-            self._queue.pop(job, None)
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -236,10 +230,6 @@ class WorkerPools:
         fork_guard.watch(self)
         shutdown.watch(self)
 
-    async def write_to_completion(self, work: Callable[[], Result]) -> Result:
-        """Run work that appends to the log; a cancellation is raised only when it is done, so the outcome is known."""
-        return await self.write.to_completion(work)
-
     async def startup(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
         """Run the work that opens the store. If its caller is cancelled, `undo` is called with the result."""
         made: list[Result] = []
@@ -269,7 +259,7 @@ class WorkerPools:
     def forked(self) -> None:
         """Reset in the child after a fork: all work stayed in the parent."""
         for pool in (*self._all, self._startup):
-            pool.forked()
+            pool.reset()
 
     def end(self) -> None:
         """Stop running work, or interrupt it: the process is ending."""

@@ -50,8 +50,7 @@ class Attribute(Generic[Value]):
         self._name = name
 
     def __get__(self, wrapper: AsyncWrapper[Any] | None, _owner: type) -> Value:
-        value: Value = cast(Any, self) if wrapper is None else getattr(wrapper._of, self._name)
-        return value
+        return cast(Value, self if wrapper is None else getattr(wrapper._of, self._name))
 
     def __set__(self, wrapper: AsyncWrapper[Any], value: Value) -> NoReturn:
         raise AttributeError(f"{type(wrapper).__name__!r} object has no setter for {self._name!r}")
@@ -72,8 +71,7 @@ AsyncMethod = Callable[Concatenate[Pooled[Self], P], Coroutine[Any, Any, Result]
 
 def _own(of: Self, method: Method[Self, P, Result]) -> Callable[P, Result]:
     """Return the method of that name as `of` has it: a subclass may have its own."""
-    own: Callable[P, Result] = getattr(of, method.__name__)
-    return own
+    return cast(Callable[P, Result], getattr(of, method.__name__))
 
 
 def in_write_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
@@ -144,8 +142,7 @@ def wrapped(
 
 def pool_of(coroutine: Callable[..., Any]) -> Pool:
     """Return the pool that runs the calls of a coroutine made here; `read` for any other one."""
-    found: Pool = getattr(coroutine, _POOL, "read")
-    return found
+    return cast(Pool, getattr(coroutine, _POOL, "read"))
 
 
 async def run_in(pool: Pool, of: Pooled[Self], work: Callable[[Self], Result]) -> Result:

@@ -31,7 +31,7 @@ from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState
-from mnemolog.domain.stream_fold import Known, Past
+from mnemolog.domain.stream_fold import Known
 from mnemolog.domain.switching import AgentState, SwitchReason, SwitchRequest, agent_stream, evolve_agent
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
@@ -315,7 +315,7 @@ def switch(
         return _made_before(tx, made, asked, states, named=named, in_place=in_place)
     if joins and asked.to != asked.from_ and new_state_in(tx, asked.to, states) is not None:
         asked = msgspec.structs.replace(asked, reason=SwitchReason.RESUME, at=None)
-    agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
+    agent = tx.fold(agent_stream(asked.agent), evolve_agent, known_agent)
     _require_inside(tx, asked, agent, states)
     left = asked.from_
     if left is None:
@@ -399,8 +399,7 @@ def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[embeddi
     before = tx.fold(embedding_model.MODELS_STREAM, embedding_model.evolve_active, known)
     appended = [tx.append(embedding_model.MODELS_STREAM, event) for event in embedding_model.activate(before, wanted)]
     now = embedding_model.activation_of(appended[0]) if appended else before
-    if now is None:
-        raise AssertionError("unreachable")
+    assert now is not None
     return Activated(before, now, bool(appended))
 
 
@@ -426,10 +425,3 @@ def choose_redaction(tx: Transaction, on: bool) -> bool:
         return False
     tx.append(REDACTION_STREAM, RedactionChosen(on=on))
     return True
-
-
-def evolve_agent_stream(
-    state: AgentState | None, recorded: RecordedEvent, _past: Past[AgentState]
-) -> AgentState | None:
-    """Return the state of an agent after an event of its stream."""
-    return evolve_agent(state, recorded)

@@ -27,6 +27,7 @@ from mnemolog.domain.switching import (
     SwitchReason,
     SwitchRequest,
     agent_stream,
+    evolve_agent,
     left_by,
     parse_switch_reason,
 )
@@ -65,7 +66,7 @@ class Agents:
         stream = agent_stream(agent)
         if len(self._agents) >= AGENTS_KEPT_MAX:
             self._agents.clear()
-        folded = self._agents[stream] = self._visible.log.fold(stream, commands.evolve_agent_stream, known=self.known)
+        folded = self._agents[stream] = self._visible.log.fold(stream, evolve_agent, known=self.known)
         return folded.state
 
     def known(self, stream: str, position: Position | None) -> FoldedState[AgentState] | None:

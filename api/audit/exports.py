@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -63,17 +63,11 @@ def export_log(
     Every digest is checked: an event that fails is not exported. Raises `LogDamaged`, `InvalidInput`,
     `StoreNotWritable`, `StorageFull`; then no file is left.
     """
-    if isinstance(target, Path):
-        with new_file(target, replace=replace) as file:
-            return _write(log, file, after=after, upto=upto, progress=progress)
-    return _write(log, target, after=after, upto=upto, progress=progress)
-
-
-def _write(log: EventLog, file: BinaryIO, *, after: Position, upto: Position, progress: Progress | None) -> LogExport:
     written, end = 0, None
-    for line in export_lines(log, after=after, upto=upto, progress=progress):
-        written += file.write(encoded(line))
-        end = line
+    with new_file(target, replace=replace) if isinstance(target, Path) else nullcontext(target) as file:
+        for line in export_lines(log, after=after, upto=upto, progress=progress):
+            written += file.write(encoded(line))
+            end = line
     assert isinstance(end, ExportTrailer), "an export has an end"
     head = Head(position=Position(end.position), digest=end.digest)
     return LogExport(log_id=log.log_id, after=after, events=end.events, head=head, bytes=written)
