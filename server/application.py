@@ -66,14 +66,27 @@ async def application(
     routes = [metrics_route(metrics), _mcp_route(memory, config, bodies)]
     pages: dict[str, Any] = {}
     if not config.mcp_only:
-        console, pages = _console(store, config, callers, read_only=memory.read_only)
-        routes += console
+        from mnemolog.server.console.routes import LOGIN, LOGIN_COOKIE, PUBLIC, Console
+
+        log_in = callers.caller_of if config.needs_token else None
+        routes += Console(name=store.path.name, write=config.write and not memory.read_only, log_in=log_in).routes()
+        pages = {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
     middleware = [
         Middleware(Authentication, callers=callers, store=store, needs_token=config.needs_token, **pages),
         Middleware(RequestLimit, requests=config.limits.requests, uncounted=PREFIX + TAIL.path),
     ]
     if config.origins:
-        middleware.insert(0, _cors(config))
+        cors = Middleware(  # Without cookies.
+            CORSMiddleware,
+            allow_origins=config.origins,
+            allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+            allow_headers=(
+                *("Authorization", "If-None-Match", "Last-Event-ID", "MCP-Protocol-Version"),
+                *(KEY_HEADER, SCOPE_HEADER),
+            ),
+            expose_headers=("ETag", "Retry-After"),
+        )
+        middleware.insert(0, cors)
     async with memory.loading():
         yield make_app(
             store,
@@ -84,34 +97,6 @@ async def application(
             middleware=middleware,
             with_api=not config.mcp_only,
         )
-
-
-def _cors(config: ServerConfig) -> Middleware:
-    """Return what lets pages of allowed origins use the server, without cookies."""
-    return Middleware(
-        CORSMiddleware,
-        allow_origins=config.origins,
-        allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
-        allow_headers=(
-            *("Authorization", "If-None-Match", "Last-Event-ID", "MCP-Protocol-Version"),
-            *(KEY_HEADER, SCOPE_HEADER),
-        ),
-        expose_headers=("ETag", "Retry-After"),
-    )
-
-
-def _console(
-    store: AsyncMemoryStore, config: ServerConfig, callers: Callers, *, read_only: bool
-) -> tuple[list[BaseRoute], dict[str, Any]]:
-    """Return the routes of the console, and what the authentication has to know of its pages."""
-    from mnemolog.server.console.routes import LOGIN, LOGIN_COOKIE, PUBLIC, Console
-
-    console = Console(
-        name=store.path.name,
-        write=config.write and not read_only,
-        log_in=callers.caller_of if config.needs_token else None,
-    )
-    return console.routes(), {"cookie": LOGIN_COOKIE, "public": PUBLIC, "login": LOGIN}
 
 
 def _mcp_route(memory: Memory, config: ServerConfig, bodies: Bodies) -> BaseRoute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.exceptions import HTTPException
@@ -17,8 +17,6 @@ from mnemolog.adapters.support.agent_tools import Memory, Toolset
 from mnemolog.server.http.authentication import Caller, until_refusal_s
 from mnemolog.server.http.bodies import Bodies
 from mnemolog.server.http.routes import MCP_PATH
-
-FOLDER: Final = Path("DIR")
 
 
 def mcp_route(served: Memory, bodies: Bodies, *, tools: Toolset = "core") -> Route:
@@ -69,4 +67,4 @@ class _Part(Memory):
     @property
     def folder(self) -> Path:
         """What models are shown in place of the folder, which is on another machine."""
-        return FOLDER
+        return Path("DIR")

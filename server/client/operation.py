@@ -83,16 +83,12 @@ class ClientOperation:
             if self.hints.get(name) is int:
                 checked_position(name, value)
             path = path.replace(f"{{{name}}}", _segment("session" if name == "id" else name, value))
-        try:
-            body = to_json(given) if self._in_body else None
-            query = [] if self._in_body else [pair for name, value in given.items() for pair in _query(name, value)]
-        except (UnicodeEncodeError, OverflowError, TypeError) as error:
-            raise self._not_sendable(given) from error
+        sent = {name: _sendable(name, value) for name, value in given.items()}
         return Call(
             method=self.operation.http,
             path=path,
-            query=query,
-            body=body,
+            query=[] if self._in_body else [pair for name, value in sent.items() for pair in _query(name, value)],
+            body=to_json(sent) if self._in_body else None,
             key=secrets.token_hex(KEY_BYTES) if self.writes else None,
             repeatable=self.is_repeatable,
             lasts_s=sum(checked_number(name, given[name], most=WAIT_S_MAX) for name in WAITS & given.keys()),
@@ -136,15 +132,14 @@ class ClientOperation:
             return _moment("at" if name == "when" else name, value, takes_positions=int in kinds)
         return _plain(name, value)
 
-    def _not_sendable(self, given: Mapping[str, Any]) -> InvalidInput:
-        for name, value in given.items():
-            try:
-                to_json(value)
-                str(value).encode()
-            except (UnicodeEncodeError, OverflowError, TypeError) as error:
-                why = "not valid Unicode" if isinstance(error, UnicodeEncodeError) else f"cannot be sent: {error}"
-                return InvalidInput(name, why)
-        return InvalidInput("argument", "cannot be sent")
+
+def _sendable(name: str, value: Any) -> Any:
+    try:
+        to_json(value)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        why = "not valid Unicode" if isinstance(error, UnicodeEncodeError) else f"cannot be sent: {error}"
+        raise InvalidInput(name, why) from error
+    return value
 
 
 def _is_listed(value: Any, kinds: Sequence[Any]) -> bool:
@@ -200,9 +195,7 @@ def _query(name: str, value: Any) -> list[tuple[str, str]]:
         case Enum():
             return [(name, str(value.value))]
         case _:
-            text = str(value)
-            text.encode()
-            return [(name, text)]
+            return [(name, str(value))]
 
 
 def _from_text(kind: Any, text: Any) -> Any:

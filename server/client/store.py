@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn, Unpack
+from typing import Any, BinaryIO, Final, NoReturn, Unpack, cast
 
 import msgspec
 
@@ -79,8 +79,7 @@ class _Recording(Remote):
             new = NewTurn(session=session_id, role=role, text=text or "", **about)
         else:
             new = NewTurn.of(role, session=session_id, text=text, **about)
-        recorded: Turn = self._call("record", **_fields(new))
-        return recorded
+        return cast(Turn, self._call("record", **_fields(new)))
 
     def _record_many(
         self, messages: Sequence[NewTurn | Mapping[str, Any]], session: SessionLike | None
@@ -94,8 +93,7 @@ class _Recording(Remote):
             except errors.InvalidInput as error:
                 error.at_place(f"messages[{place}]")
                 raise
-        recorded: Results[Turn] = self._call("record_many", messages=sent)
-        return recorded
+        return cast(Results[Turn], self._call("record_many", messages=sent))
 
 
 def _fields(new: NewTurn) -> dict[str, Any]:
@@ -165,16 +163,14 @@ class RemoteStore(_Recording, MemoryStore):
             agent = DEFAULT_AGENT if agent is None else agent
             return self.start_session(agent=agent, scope=scope or "", title=title, parent=parent)
         about = {"agent": agent, "scope": scope, "title": title, "parent": parent}
-        found: Session = self._call("session", id=session_id_of(id, "id"), **about)
-        return found
+        return cast(Session, self._call("session", id=session_id_of(id, "id"), **about))
 
     def find_session(self, id: SessionLike) -> Session | None:
         """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
         try:
-            found: Session = self._call("find_session", id=checked_session_id(session_id_of(id, "id")))
+            return cast(Session, self._call("find_session", id=checked_session_id(session_id_of(id, "id"))))
         except errors.UnknownSession:
             return None
-        return found
 
     def record(
         self,
@@ -206,8 +202,7 @@ class RemoteStore(_Recording, MemoryStore):
         """
         given = {"target": target, "keys": keys, "replace": replace or None}
         asked = {name: value for name, value in given.items() if value is not None}
-        report: BackupReport = self._call("backup", progress=progress, **asked)
-        return report
+        return cast(BackupReport, self._call("backup", progress=progress, **asked))
 
 
 @remote

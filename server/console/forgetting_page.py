@@ -52,8 +52,8 @@ class Selection(Result, frozen=True, kw_only=True):
     def of(cls, fields: QueryParams) -> Selection:
         """Return what a URL or a form names. Raises `InvalidInput`."""
         return cls(
-            sessions=parameters.lines(fields, "sessions"),
-            scopes=parameters.lines(fields, "scopes"),
+            sessions=parameters.several(fields, "sessions", apart="\n"),
+            scopes=parameters.several(fields, "scopes", apart="\n"),
             positions=parameters.positions(fields, "positions"),
             keep_questions=parameters.several(fields, "questions") == ("keep",),  # A box that is ticked adds a value.
             reason=parameters.text(fields, "reason"),

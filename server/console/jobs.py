@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import msgspec
 from starlette.requests import Request
@@ -150,8 +150,7 @@ def jobs_of(request: Request) -> Jobs:
     state = request.app.state
     if not hasattr(state, "jobs"):
         state.jobs = Jobs()
-    jobs: Jobs = state.jobs
-    return jobs
+    return cast(Jobs, state.jobs)
 
 
 @page("/jobs/{job}", title="Work in progress", template="job.html")

@@ -72,8 +72,7 @@ def _mark(recorded: RecordedEvent) -> Mark | None:
             return Mark(kind="end", position=position, at=at, detail=reason)
         case SessionResumed(reason=reason):
             return Mark(kind="resume", position=position, at=at, detail=reason or "")
-        case _:
-            return None
+    return None
 
 
 class LineageRow(Result, frozen=True, kw_only=True):
@@ -105,15 +104,11 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
         families = session_list_of(store).families(
             session=session, as_of=at.position, before=before, limit=SESSIONS_MAX
         )
-        rows = [
+        rows = (
             LineageRow(summary=item, depth=depth, marks=marks_of(store, item.session, upto=at.position))
             for item, depth in _in_tree_order(families.sessions)
-        ]
-        return Lineage(
-            session=session,
-            rows=tuple(rows),
-            older=families.more,
         )
+        return Lineage(session=session, rows=tuple(rows), older=families.more)
 
     return await read(caller.store if session else limited(caller, request), found)
 

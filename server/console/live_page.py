@@ -14,7 +14,6 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.projections.history.timeline import Moment
-from mnemolog.projections.read_models import SessionSummary
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import page
 from mnemolog.server.console.parameters import text
@@ -124,7 +123,8 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     is_whole = not boundary_of(store).scopes
     # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
     is_found = bool(wanted.session or (wanted.topic and is_whole))
-    inside = _sessions(store, wanted.scope) if wanted.scope else None
+    within = session_list_of(store).sessions(scope=wanted.scope) if wanted.scope else None
+    inside = None if within is None else {item.session: item for item in within}
     found: list[EventLine] = []
     actors: dict[str, int] = {}
     end, looked, window = int(upto), 0, WINDOW if wanted != EventFilter() or not is_whole else limit
@@ -133,7 +133,12 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
             active = (min(item.last_position, end) for item in inside.values() if item.started_position <= end)
             end = max(active, default=ORIGIN)
         begin = max(end - (window if is_found else min(window, LOOKED_MAX - looked)), ORIGIN)
-        for moment in _found(store, wanted, inside, begin, end) if is_found else _all(store, begin, end):
+        moments = (
+            _found(store, wanted, inside, begin, end)
+            if is_found
+            else reversed(list(store.audit.timeline(after=begin, upto=end)))
+        )
+        for moment in moments:
             looked += is_found
             if moment.actor:
                 actors[moment.actor] = actors.get(moment.actor, 0) + 1
@@ -145,15 +150,6 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
         end = begin
         window *= 4 if is_found else 1
     return EventsFound(tuple(found), Position(end), actors)
-
-
-def _sessions(store: MemoryStore, scope: str) -> dict[str, SessionSummary]:
-    return {item.session: item for item in session_list_of(store).sessions(scope=scope)}
-
-
-def _all(store: MemoryStore, begin: int, end: int) -> Iterator[Moment]:
-    """Yield the events between two positions, newest first."""
-    yield from reversed(list(store.audit.timeline(after=begin, upto=end)))
 
 
 def _found(

@@ -33,14 +33,10 @@ def text(fields: QueryParams, name: str, default: str = "") -> str:
     return str(fields.get(name, default)).strip() or default
 
 
-def several(fields: QueryParams, name: str) -> tuple[str, ...]:
-    """Return the values of a parameter that is given several times, or separated by commas or line breaks."""
-    return _parts(fields, name, r"[,\n]")
-
-
-def lines(fields: QueryParams, name: str) -> tuple[str, ...]:
-    """Return the values of a parameter that is given several times, or has one on each line. They may hold commas."""
-    return _parts(fields, name, r"\n")
+def several(fields: QueryParams, name: str, *, apart: str = r"[,\n]") -> tuple[str, ...]:
+    """Return the values of a parameter that is given several times, or with `apart` between its values."""
+    values = (part.strip() for value in fields.getlist(name) for part in re.split(apart, str(value)))
+    return tuple(dict.fromkeys(value for value in values if value))
 
 
 def position(fields: QueryParams, name: str) -> Position | None:
@@ -70,11 +66,6 @@ def positions(fields: QueryParams, name: str) -> tuple[int, ...]:
     """Return the positions of a list such as `12, 40-45`. Raises `InvalidInput`."""
     found = tuple(dict.fromkeys(position for part in several(fields, name) for position in _range(name, part)))
     return _bounded(name, found)
-
-
-def _parts(fields: QueryParams, name: str, separator: str) -> tuple[str, ...]:
-    values = (part.strip() for value in fields.getlist(name) for part in re.split(separator, str(value)))
-    return tuple(dict.fromkeys(value for value in values if value))
 
 
 def _number(fields: QueryParams, name: str, default: Number, kind: type[Number], what: str) -> Number:

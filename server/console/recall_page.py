@@ -31,7 +31,6 @@ HITS_MAX: Final = 100
 THEN: Final = "Compare with the answer of"
 """How the page names the other moment."""
 _START: Final = "base"
-_START_SAYS: Final = "to begin with"
 
 
 class ScorePart(Result, frozen=True, kw_only=True):
@@ -219,7 +218,7 @@ def _shown(answer: Recall, stems: frozenset[str], language: str) -> Iterator[Sho
             parts=tuple(
                 ScorePart(
                     name=name,
-                    says=_START_SAYS if name == _START else PARTS.get(name, name),
+                    says="to begin with" if name == _START else PARTS.get(name, name),
                     value=part,
                     share=0.0 if name == _START else abs(part) / largest,
                 )

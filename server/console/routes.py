@@ -312,7 +312,7 @@ def _error_page(error: errors.MnemologError) -> ErrorPage:
     """Return an error of the store as a page shows it."""
     of = next((kind for kind in type(error).__mro__ if kind in _IN_WORDS), None)
     title, hint = ("This could not be done", hint_of(error)) if of is None else _IN_WORDS[of]
-    status = 404 if isinstance(error, _HIDDEN) else status_of(error)
+    status = 404 if isinstance(error, _HIDDEN) else status_of(type(error))
     return ErrorPage(status=status, title=title, detail=str(error), hint=hint)
 
 

@@ -15,7 +15,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import VALID_FOR, VERBS, Token, Verb
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
-from mnemolog.server.console.parameters import lines, text, whole
+from mnemolog.server.console.parameters import several, text, whole
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
@@ -76,7 +76,7 @@ async def create(_request: Request, caller: Caller, form: QueryParams) -> NewTok
     made = await caller.store.admin.create_token(
         text(form, "actor"),
         verbs=verbs,
-        scopes=lines(form, "scopes"),
+        scopes=several(form, "scopes", apart="\n"),
         expires_in=timedelta(days=days) if days else None,
     )
     return NewToken(secret=made.secret, token=made.token)

@@ -22,6 +22,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.application.read_audit import reading
 from mnemolog.audit.service import AuditService
+from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.request import request_key
 from mnemolog.domain.session import checked_key
@@ -43,8 +44,10 @@ from mnemolog.server.http.live_events import FollowEndpoint, Followers, Parts, S
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document_body
 from mnemolog.server.http.problems import (
+    FAILED,
+    REPORT_IT,
     RequestRefused,
-    internal_error,
+    place_of,
     problem,
     problem_of,
     problem_response,
@@ -127,7 +130,9 @@ async def _gone(_: Request, __: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return problem_response(internal_error(error, getattr(request.state, "route", "")))
+    # Its class and place are logged, not its message.
+    structured_log.error("http.failed", route=getattr(request.state, "route", ""), error=error, **place_of(error))
+    return problem_response(problem("InternalError", 500, FAILED, REPORT_IT))
 
 
 class _Api(Router):

@@ -17,7 +17,7 @@ from ipaddress import ip_address, ip_network
 from math import ceil
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
@@ -434,5 +434,4 @@ def _wanted_scopes(scope: Any, headers: dict[bytes, bytes]) -> list[str] | None:
 
 def _cookie_in(headers: dict[bytes, bytes], name: str) -> str | None:
     # Not `http.cookies`, which ends at a cookie of another program that has, for example, JSON as its value.
-    found: str | None = cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(name)
-    return found
+    return cast(str | None, cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(name))

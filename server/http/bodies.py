@@ -63,7 +63,7 @@ class Bodies:
         `large` allows `most` bytes, not `SMALL_BODY_MAX`. Raises `LimitExceeded`, and `RequestRefused` without room.
         """
         most = self.most if large else min(self.most, SMALL_BODY_MAX)
-        size = _declared(request, most)
+        size = most if "transfer-encoding" in request.headers else int(request.headers.get("content-length", 0))
         if size > most:
             raise LimitExceeded("body", limit=most, actual=size, unit=BYTES)
         if (running := request.scope["state"].get(RUNNING)) is not None:
@@ -151,8 +151,3 @@ _SINGLE_KEYS: Final = json.JSONDecoder(object_pairs_hook=_require_once, parse_in
 async def in_thread_if_large(read: Callable[[bytes | bytearray], Read], body: bytes | bytearray) -> Read:
     """Return what a function makes of a body, without keeping the event loop from other requests if it is large."""
     return await asyncio.to_thread(read, body) if len(body) > LARGE else read(body)
-
-
-def _declared(request: Request, most: int) -> int:
-    """Return the size that a request says its body has, `most` for one that comes in chunks."""
-    return most if "transfer-encoding" in request.headers else int(request.headers.get("content-length", 0))

@@ -13,7 +13,7 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session
+from mnemolog.adapters.support.store_access import boundary_of, events_of, known_async_session, known_session
 from mnemolog.aio.store import (
     AsyncAdminService,
     AsyncAuditService,
@@ -243,8 +243,7 @@ def _read_on(call: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], p
 
 
 def _place(item: Any) -> int:
-    place: int = getattr(item, "started_position", None) or item.position
-    return place
+    return int(getattr(item, "started_position", None) or item.position)
 
 
 def _back_up(folders: Folders, store: MemoryStore, arguments: dict[str, Any]) -> Any:
@@ -265,9 +264,7 @@ def _on_model(name: str, store: MemoryStore, arguments: dict[str, Any]) -> Any:
 
 async def prefetch_result(store: AsyncMemoryStore, arguments: dict[str, Any]) -> CallResult:
     """Return what `Session.prefetch_result` does, without a thread that waits."""
-    session = await store.find_session(given := arguments.pop("session"))
-    if session is None:
-        raise errors.UnknownSession(given)
+    session = await known_async_session(store, checked_session_id(arguments.pop("session")))
     return CallResult(await session.prefetch_result(**arguments))
 
 

@@ -16,7 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.live_events import TAIL
-from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of_kind
+from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of
 from mnemolog.server.http.routes import (
     BY_METHOD,
     EVENT_STREAM,
@@ -141,7 +141,7 @@ class _Described:
             for name in re.findall(r"`(\w+)`", raised)
             if isinstance(kind := getattr(errors, name, None), type)
         }
-        problems = ", ".join(f"`{name}` ({status_of_kind(kind)})" for name, kind in kinds.items())
+        problems = ", ".join(f"`{name}` ({status_of(kind)})" for name, kind in kinds.items())
         self.description = "\n\n".join([*rest, *([f"Problems: {problems}."] if problems else [])])
 
     def example(self, parameter: Parameter) -> Any:
@@ -315,5 +315,4 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _component(schema: Mapping[str, Any]) -> str:
-    name: str = schema["$ref"].rpartition("/")[2]
-    return name
+    return str(schema["$ref"].rpartition("/")[2])

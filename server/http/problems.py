@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from mnemolog.domain import errors, structured_log
+from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json, to_printable_json
 from mnemolog.domain.hints import Hint, Remedy, in_python, spelled
 from mnemolog.server.http.routes import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
@@ -88,12 +88,7 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 _MEMBERS: Final = frozenset(Problem.__struct_fields__)
 
 
-def status_of(error: errors.MnemologError) -> int:
-    """Return the status of the answer to a request that failed with this error."""
-    return status_of_kind(type(error))
-
-
-def status_of_kind(kind: type[errors.MnemologError]) -> int:
+def status_of(kind: type[errors.MnemologError]) -> int:
     """Return the status of the answer to a request that failed with an error of this class."""
     return next(_STATUS[base] for base in kind.__mro__ if base in _STATUS)
 
@@ -107,12 +102,12 @@ def problem_of(error: errors.MnemologError | RequestRefused) -> dict[str, Any]:
     """Return an error as the members of a problem."""
     if isinstance(error, RequestRefused):
         return error.members
-    kind = type(error).__name__
+    kind = type(error)
     fields = {name: value for name, value in error.__dict__.items() if not name.startswith("_")}
     return fields | {
-        "type": TYPES + kind,
-        "title": kind,
-        "status": status_of(error),
+        "type": TYPES + kind.__name__,
+        "title": kind.__name__,
+        "status": status_of(kind),
         "detail": str(error),
         "hint": hint_of(error),
     }
@@ -139,12 +134,6 @@ class RequestRefused(Exception):
     def __init__(self, title: str, status: int, detail: str, hint: str = "") -> None:
         super().__init__(detail)
         self.members = problem(title, status, detail, hint)
-
-
-def internal_error(error: Exception, route: str) -> dict[str, Any]:
-    """Return the members of the problem that a fault of the server is, and log its class and place, not its message."""
-    structured_log.error("http.failed", route=route, error=error, **place_of(error))
-    return problem("InternalError", 500, FAILED, REPORT_IT)
 
 
 def place_of(error: BaseException) -> dict[str, Any]:

@@ -268,7 +268,8 @@ def _of_query(name: str, values: list[str], kind: Any) -> Any:
     if len(values) > 1:
         raise InvalidInput(name, "given more than once")
     if int in kinds and str in kinds:
-        return _number(values[0])
+        text = values[0]
+        return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20 else text
     return values[0]
 
 
@@ -284,10 +285,6 @@ def _duration(name: str, seconds: float | None) -> timedelta | None:
         return None if seconds is None else timedelta(seconds=seconds)
     except (OverflowError, ValueError) as error:
         raise InvalidInput(name, f"{seconds:g} seconds is not a duration") from error
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20 else text
 
 
 def _invalid(message: str, known: Iterable[str]) -> InvalidInput:

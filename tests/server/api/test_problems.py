@@ -22,11 +22,11 @@ def test_an_error_is_a_problem_of_rfc_9457_and_is_raised_again_with_the_same_fie
     members = problem_of(error)
     assert members["type"] == f"urn:mnemolog:problem:{type(error).__name__}"
     assert members["title"] == type(error).__name__
-    assert 400 <= members["status"] == status_of(error) < 600
+    assert 400 <= members["status"] == status_of(type(error)) < 600
     assert members["detail"] == str(error)
     assert bool(members["hint"]) == bool(error.hint)
     names = {name for name, _ in problem_headers(members)}
-    assert (b"retry-after" in names) == (status_of(error) == 503)
+    assert (b"retry-after" in names) == (status_of(type(error)) == 503)
     assert {b"content-type", b"cache-control"} <= names
     again = error_of(to_body(members))
     assert type(again) is type(error)
