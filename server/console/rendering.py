@@ -93,7 +93,6 @@ def environment() -> Environment:
         lines=visible_lines,
         line=one_line,
         number=lambda value: f"{value:,}",
-        size=size,
         moment=moment,
         when=when,
         json=shown_json,
@@ -114,14 +113,6 @@ def url(path: str, query: Mapping[str, Any]) -> str:
     """Return a path with a query; what is empty or None is left out."""
     encoded = urlencode({name: value for name, value in query.items() if value not in (None, "")}, doseq=True)
     return f"{path}?{encoded}" if encoded else path
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in the largest unit that keeps it above one."""
-    amount, units = float(count), ["bytes", "KB", "MB", "GB", "TB"]
-    while amount >= 1_000 and len(units) > 1:
-        amount, units = amount / 1_000, units[1:]
-    return f"{count} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
 
 
 def moment(value: datetime | None, *, exact: bool = False) -> str:
