@@ -59,9 +59,12 @@ test-postgres: install  ## the tests of a store, its log in PostgreSQL in all of
 test-server: install  ## the tests of a store, each behind a server and reached by a client
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --through http tests/e2e
 
-# The environment is made again when the file changes: from uv's cache, else from the index. Without both, nothing is tried.
+# The environment is made again when the file changes: from uv's cache, else from the index. Where that fails and no index
+# answers, nothing is tried; where one answers, it is a failure.
 test-newest: install  ## every help, and an import, with constraints-newest.txt in an environment of its own
-	@$(MAKE) -s build/newest/.installed || { echo 'not tried: the newest versions are not in the cache, nor to be fetched'; exit; }; \
+	@$(MAKE) -s build/newest/.installed || { \
+		echo wheel | $(BIN)/uv pip compile -q --no-deps --refresh - >/dev/null 2>&1 && exit 1; \
+		echo 'not tried: the newest versions are not in the cache, and no package index answers'; exit; }; \
 	PYTHONPATH=src $(BIN)/python tests/release/first_use.py - - --help-only >build/newest/expected.txt && \
 	PYTHONPATH=src build/newest/bin/python tests/release/first_use.py - - --help-only >build/newest/shown.txt && \
 	diff build/newest/expected.txt build/newest/shown.txt

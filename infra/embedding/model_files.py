@@ -190,7 +190,7 @@ def _installed_minilm() -> Path | None:
 
 def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     try:
-        from huggingface_hub import constants, snapshot_download
+        from huggingface_hub import constants, model_info, snapshot_download, try_to_load_from_cache
         from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError as error:
         raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}", hint=DEFAULT_MODEL) from error
@@ -198,6 +198,11 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         which: dict[str, Any] = {"ignore_patterns": _NOT_DOWNLOADED}
         if hub_name == _MINILM_ON_HUB:
             which = {"allow_patterns": [*_MINILM_FILES], "revision": _MINILM_REVISION}
+            kept = (try_to_load_from_cache(hub_name, file, revision=_MINILM_REVISION) for file in _MINILM_FILES)
+            download = download and not all(kept)
+            if download and not constants.HF_HUB_OFFLINE:
+                # Fails at once without a network, where the hub's client lists a revision six times, for 24 s.
+                model_info(hub_name, revision=_MINILM_REVISION)
         with _no_download_bars():
             folder = Path(snapshot_download(hub_name, local_files_only=not download, **which))
     # The hub client raises its own errors, those of its HTTP library, OSError and ValueError.

@@ -35,8 +35,8 @@ SUITE = (
     "tests/integration/test_importing_formats.py::test_a_file_of_each_format_is_imported_as_what_was_said",
     *("-k", "not links_of_a_page and not each_parameter_has and not install_command"),
 )
-"""Tests of some of everything, every documented command and block among them: they run with what was installed. Left out
-are those that only read the pages and the code."""
+"""Tests of some of everything, every documented command and block among them: they run with what was installed.
+Left out are those that only read the pages and the code."""
 IN_SDIST = ("docs", "examples", "tests", "benchmarks", "constraints")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
 
