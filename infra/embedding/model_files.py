@@ -198,8 +198,9 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         which: dict[str, Any] = {"ignore_patterns": _NOT_DOWNLOADED}
         if hub_name == _MINILM_ON_HUB:
             which = {"allow_patterns": [*_MINILM_FILES], "revision": _MINILM_REVISION}
-            kept = (try_to_load_from_cache(hub_name, file, revision=_MINILM_REVISION) for file in _MINILM_FILES)
-            download = download and not all(kept)
+            download = download and not all(
+                try_to_load_from_cache(hub_name, file, revision=_MINILM_REVISION) for file in _MINILM_FILES
+            )
             if download and not constants.HF_HUB_OFFLINE:
                 # Fails at once without a network, where the hub's client lists a revision six times, for 24 s.
                 model_info(hub_name, revision=_MINILM_REVISION)
