@@ -11,7 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from mnemolog.adapters.importers.import_files import ImportReport, import_files
+from mnemolog.adapters.importers.message_reader import shown_fields
 from mnemolog.adapters.importers.preview import FilePreview, holds_turns, preview_files
+from mnemolog.adapters.importers.unread import split
 from mnemolog.audit.exports import import_log, is_log_export
 from mnemolog.audit.results import LogImport
 from mnemolog.cli import output
@@ -204,18 +206,19 @@ def _show_report(report: ImportReport) -> None:
     text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
     text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
     output.console().line(text)
-    _show_left_out(report.left_out)
-    for path, fields in report.unread.items():
-        output.note(f"not read in {path}: {', '.join(fields)}")
+    reasons, fields = split(report.left_out)
+    _show_left_out(reasons)
+    if fields:
+        output.note(f"not read: {shown_fields(fields)}")
     for path in report.skipped:
         output.note(f"skipped {path}: no conversations")
     for line in report.refused:
         print(f"refused: {visible(line)}", file=sys.stderr)
 
 
-def _show_left_out(left_out: dict[str, int]) -> None:
-    if left_out:
-        output.console().line("left out: ", ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()))
+def _show_left_out(reasons: dict[str, int]) -> None:
+    if reasons:
+        output.console().line("left out: ", ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()))
 
 
 def _show_preview(preview: FilePreview) -> None:
@@ -225,8 +228,9 @@ def _show_preview(preview: FilePreview) -> None:
     out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
     for target, described in (_NOT_MAPPED | preview.mapping if preview.mapping else {}).items():
         out.line(f"    {target:<14} ", described)
-    if preview.unread:
-        out.line(f"    {'not read':<14} ", ", ".join(preview.unread))
+    reasons, fields = split(preview.left_out)
+    if fields:
+        out.line(f"    {'not read':<14} ", shown_fields(fields))
     for number, turn in enumerate(preview.first, start=1):
         who = f"{turn.role} {turn.speaker}" if turn.speaker else turn.role
         session = f"{turn.session} ({turn.session_title})" if turn.session_title else turn.session
@@ -236,7 +240,7 @@ def _show_preview(preview: FilePreview) -> None:
         rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
         text = turn.text[:TEXT_CHARACTERS_SHOWN] + rest
         out.text(_PREVIEW_MARGIN, text=text, full=True, margin=_PREVIEW_MARGIN)
-    _show_left_out(preview.left_out)
+    _show_left_out(reasons)
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)
     if len(preview.refused) > _REFUSED_SHOWN:

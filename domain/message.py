@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -40,9 +42,12 @@ _FLAGS: Final[dict[str, tuple[Role, Role | None]]] = {
     "issystem": (Role.SYSTEM, None),
     "istool": (Role.TOOL, None),
     **dict.fromkeys(("isuser", "ishuman", "fromuser", "fromhuman", "fromme"), (Role.USER, Role.ASSISTANT)),
+    **dict.fromkeys(("iscreatedbyuser", "issentbyuser"), (Role.USER, Role.ASSISTANT)),
     **dict.fromkeys(("isbot", "isai", "isassistant", "frombot", "fromai"), (Role.ASSISTANT, Role.USER)),
 }
-"""Where a message may have its role, without `_` and in lower case: words, and roles of flags that are set or not."""
+"""Where a message may have its role, by `folded` name: words, and roles of flags that are set or not. No other flag
+says who speaks, whatever it is called."""
+_BETWEEN_WORDS: Final = re.compile(r"[\s_-]+")
 
 _TRUE: Final = frozenset(("true", "1"))
 _FALSE: Final = frozenset(("false", "0"))
@@ -138,7 +143,7 @@ def role_beside(message: Mapping[str, Any]) -> Role | None:
     """Return the role that a message has in `type` or in a flag such as `is_user`, None if it has none there."""
     told: Role | None = None
     for name, value in message.items():
-        plain = _plain(name)
+        plain = folded(name)
         if plain in _KINDS:
             told = told or role_of(value)
         elif plain in _FLAGS and (word := str(value).lower()) in _TRUE | _FALSE:
@@ -149,11 +154,13 @@ def role_beside(message: Mapping[str, Any]) -> Role | None:
 
 def may_tell_role(name: str) -> bool:
     """Whether `role_beside` reads a field of this name."""
-    return _plain(name) in _KINDS or _plain(name) in _FLAGS
+    return folded(name) in _KINDS or folded(name) in _FLAGS
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "")
+@lru_cache(4_096)
+def folded(name: str) -> str:
+    """Return the name of a field without case and style: `Created At`, `created-at` and `createdAt` are one name."""
+    return _BETWEEN_WORDS.sub("", name).lower()
 
 
 def _role(message: Mapping[str, Any]) -> Role:

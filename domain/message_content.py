@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 
@@ -41,9 +42,12 @@ def content_text(content: object) -> str:
     """
     if isinstance(content, str):
         return content
+    parts = _parts(content)
+    if _are_runs(parts):
+        return "".join(part if isinstance(part, str) else part["text"] for part in parts)
     texts: list[str] = []
     others: list[str] = []
-    for part in _parts(content):
+    for part in parts:
         text = _part_text(part)
         if text is not None:
             texts.append(text)
@@ -52,6 +56,17 @@ def content_text(content: object) -> str:
     if any(text and not text.isspace() for text in texts):
         others = [other for other in others if "audio" not in other]  # The text is what was spoken.
     return "\n".join(text for text in (*texts, " ".join(others)) if text and not text.isspace())
+
+
+def _are_runs(parts: list[Any]) -> bool:
+    """Whether parts are one text cut into runs: plain ones, and objects that say how theirs looks."""
+    styled = [part for part in parts if not isinstance(part, str)]
+    return bool(styled) and all(isinstance(part, dict) and _is_styled(part) for part in styled)
+
+
+def _is_styled(part: dict[str, Any]) -> bool:
+    kind = _kind(part) if isinstance(part.get("text"), str) else "text"
+    return not (kind in _TEXTS or any(known.search(kind) for known in (_OF_TOOLS, _NOT_SAID, _SHOWN)))
 
 
 def left_out_of(content: object) -> Iterator[str]:
@@ -77,13 +92,21 @@ def results_in(content: object) -> list[tuple[str, dict[str, Any]]]:
     """Return the results of tools among the parts of a message: text and metadata of each."""
     return [
         (
-            content_text(part.get("content") or part.get("response")),
+            content_text(part.get("content")) or _answer_text(part.get("response")),
             {"tool_use_id": part.get("tool_use_id") or part.get("toolUseId")}
             | ({"is_error": True} if part.get("is_error") else {}),
         )
         for part in _parts(content)
         if isinstance(part, dict) and part.get("type") == _RESULT
     ]
+
+
+def _answer_text(response: object) -> str:
+    """Return what a function answered: all values of an object, whatever their names are."""
+    if not isinstance(response, dict) or "parts" in response:
+        return content_text(response)
+    said = [value if isinstance(value, str) else to_json(value).decode() for value in response.values() if value]
+    return "\n".join(said)
 
 
 def as_object(value: object) -> object:

@@ -35,6 +35,16 @@ ROLE_WORDS: Final = ROLES | {
     "function": Role.TOOL,
 }
 """The words for each role: its own, and those of model providers."""
+_FAMILIES: Final = "gpt-|chatgpt-|claude-|gemini-|llama|mistral-|mixtral-|qwen|deepseek-|grok-|phi-|command-r"
+_LINES: Final = (
+    "opus|sonnet|haiku|instant|pro|flash|ultra|exp|oss|large|medium|small|nemo|plus|coder|chat|max|vl|guard|v|r"
+)
+_VERSION: Final = r"(?:\d+(?:x\d+)?b|\d(?:\.\d+)?o?|0\d|35|\d{8}|(?!19|20)\d{4})(?![a-z\d])"
+_MODEL: Final = re.compile(
+    rf"(?:[\w.-]+/)*(?:meta-)?(?:(?:{_FAMILIES})-?(?:(?:{_LINES})-?)*{_VERSION}|o\d(?![a-z\d])).*", re.IGNORECASE
+)
+"""A family of models that goes on with a version: `gpt-4o`, `claude-sonnet-4-5`, `llama3.1:8b`."""
+_SEPARATORS: Final = re.compile(r"[\s_-]+")
 _ENDING: Final = re.compile(r"[\s_-]*(message)?(chunk)?$")
 
 
@@ -51,3 +61,8 @@ def role_of(word: object) -> Role | None:
     if not isinstance(word, str):
         return None
     return ROLE_WORDS.get(word) or ROLE_WORDS.get(_ENDING.sub("", word.strip().lower()))
+
+
+def names_model(name: str) -> bool:
+    """Whether a name is that of a model with its version, such as `GPT-4o`. `Claude` and `anna-92` may be people."""
+    return _MODEL.fullmatch(_SEPARATORS.sub("-", name.strip())) is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message import may_tell_role
+from mnemolog.domain.message import folded
+from mnemolog.domain.role import role_of
 
 DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text", "content", "message", "body", "utterance", "value", "parts", "mes"),
@@ -34,7 +34,7 @@ _IDS: Final = ("id", "uuid", "key")
 _WRAPPERS: Final = ("data", "kwargs", "message")
 _ONE_SOURCE: Final = frozenset({"role"})
 _FIELD: Final = "field"
-_BETWEEN_WORDS: Final = re.compile(r"[\s-]+")
+_USUAL: Final = {target: tuple(map(folded, names)) for target, names in DEFAULT_FIELDS.items()}
 
 
 FieldMap = Mapping[str, tuple[str, ...]]
@@ -43,11 +43,11 @@ DEFAULT_MAP: Final[FieldMap] = {}
 
 
 def usual_names(fields: Iterable[str]) -> Names:
-    """Return by target the fields that have one of its usual names, in any case: `Created At` is `created_at`."""
+    """Return by target the fields that have one of its usual names, in any style: `createdAt` is `created_at`."""
     plain: dict[str, str] = {}
     for field in fields:
-        plain.setdefault(_BETWEEN_WORDS.sub("_", field.strip().lower()), field)
-    found = {target: [plain[name] for name in names if name in plain] for target, names in DEFAULT_FIELDS.items()}
+        plain.setdefault(folded(field), field)
+    found = {target: [plain[name] for name in names if name in plain] for target, names in _USUAL.items()}
     return {target: names for target, names in found.items() if names}
 
 
@@ -107,7 +107,10 @@ class Lookup:
 
     def __init__(self, fields: FieldMap = DEFAULT_MAP, names: Names | None = None) -> None:
         """`names` are those of a format; without them the usual names are used."""
-        self._fields, self._names = fields, names
+        # A word for a role is the role of all rows, also where a field has that name.
+        is_constant = role_of(*fields.get("role", ("",))) is not None
+        self._fields = {name: at for name, at in fields.items() if name != "role"} if is_constant else fields
+        self._names = names
         self._plans: dict[tuple[str, ...], dict[str, list[str]]] = {}
 
     def found(self, row: dict[str, Any]) -> dict[str, Found]:
@@ -141,23 +144,21 @@ class Lookup:
         glue = {name: " + " if name in self._fields else " or " for name in filled}
         return {name: glue[name].join(filled[name]) for name in DEFAULT_FIELDS if name in filled}
 
-    def unread(self) -> list[str]:
-        """Return the fields of the rows so far that fill no target, in their order."""
-        fields = [field for plan in self._plans.values() for names in plan.values() for field in names]
-        read = {*fields, *map(_first_step, fields)}
-        there = dict.fromkeys(name for shape in self._plans for name in shape)
-        return [field for field in there if field not in read and not may_tell_role(field)]
-
     def _plan(self, row: dict[str, Any]) -> dict[str, list[str]]:
         """Return the fields that fill each target of such rows: most rows of a file have the same fields."""
         usual = self._names or guessed_names(row)
         plan = {name: self._fields.get(name) or usual.get(name, ()) for name in DEFAULT_FIELDS}
-        there = {name: [at for at in names if at in row or _first_step(at) in row] for name, names in plan.items()}
-        return {name: fields for name, fields in there.items() if fields}
-
-
-def _first_step(field: str) -> str:
-    return field.split(".", 1)[0]
+        by_name = {folded(field): field for field in row}
+        there: dict[str, list[str]] = {}
+        for target, names in plan.items():
+            for name in names:
+                first, dot, rest = name.partition(".")
+                field = name if name in row or first in row else by_name.get(folded(name))
+                if field is None and (outer := by_name.get(folded(first))) is not None:
+                    field = f"{outer}{dot}{rest}"
+                if field is not None:
+                    there.setdefault(target, []).append(field)
+        return there
 
 
 def _value(row: dict[str, Any], field: str) -> Any:
@@ -167,7 +168,14 @@ def _value(row: dict[str, Any], field: str) -> Any:
 
 
 def value_at(value: Any, path: Iterable[str]) -> Any:
-    """Return the value at a path through objects, None if there is none."""
+    """Return the value at a path through objects, whatever the style of its names, None if there is none."""
     for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        value = value[step] if step in value else _in_other_style(value, step)
     return value
+
+
+def _in_other_style(row: dict[str, Any], name: str) -> Any:
+    plain = folded(name)
+    return next((value for field, value in row.items() if folded(field) == plain), None)

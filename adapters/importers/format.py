@@ -25,6 +25,8 @@ class Message(msgspec.Struct, frozen=True):
     """The fields of the conversation that it is in."""
     session: str = ""
     """The name of that conversation, if it has no id of its own."""
+    around: dict[str, Any] = {}
+    """All that the conversation has beside its messages; the same object for each of them."""
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -37,6 +39,8 @@ class Conversation(msgspec.Struct, frozen=True):
     """Its name, if it has no id of its own."""
     left_out: Mapping[str, int] = {}
     """By reason, how many of its messages are not in the list."""
+    around: dict[str, Any] = {}
+    """All that it has beside its messages."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Paths of the list of messages in a conversation. A value without one is a message itself."""
     role: Role | None = None
     """The role of a message that names none."""
+    links: tuple[str, ...] = ()
+    """Fields that are read and are in no turn: those that lead from one message to another, and flags."""
     said: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """Returns the fields of a message that needs more than names. Raises `InvalidInput`, `LeftOut`."""
     conversations: Callable[[Any, str], Iterator[Conversation]] | None = None
@@ -73,9 +79,19 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         if self.conversations is not None:
             yield from self.conversations(value, session)
         elif (messages := self.list_in(value)) is not None:
-            yield Conversation(messages, shared_by(value), session)
+            yield Conversation(messages, shared_by(value), session, around=beside(value, messages))
         else:
             yield Conversation([value])
+
+
+def beside(conversation: Any, messages: Any) -> dict[str, Any]:
+    """Return all that a conversation has beside its messages, which may lie within an object."""
+    fields = conversation.items() if isinstance(conversation, dict) else ()
+    return {
+        name: beside(value, messages) if isinstance(value, dict) else value
+        for name, value in fields
+        if value is not messages
+    }
 
 
 def shared_by(conversation: Any) -> dict[str, Any]:

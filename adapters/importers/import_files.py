@@ -46,9 +46,8 @@ class ImportReport(msgspec.Struct, kw_only=True):
     empty: list[str] = []
     """Files without a turn."""
     left_out: dict[str, int] = {}
-    """By reason, what is no turn: `empty`, `not said`, `on another branch`, `damaged`, and others (docs/import.md)."""
-    unread: dict[str, tuple[str, ...]] = {}
-    """By file the fields that were not read, where the fields are guessed from their names."""
+    """By reason, what is in no turn: `empty`, `not said`, `on another branch`, `damaged`, `field mood`, and others
+    (docs/import.md)."""
     skipped: list[str] = []
     """Files that hold no conversations, of folders, archives and patterns."""
 
@@ -114,7 +113,6 @@ def import_files(
                     raise
                 record()
                 left_out.update(opened.left_out)
-                report.unread |= {str(path): opened.unread} if opened.unread else {}
             report.files += 1
             if report.turns == turns_before:
                 report.empty.append(str(path))

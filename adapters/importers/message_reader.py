@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup, unwrapped
+from mnemolog.adapters.importers import unread
+from mnemolog.adapters.importers.fields import (
+    DEFAULT_FIELDS,
+    DEFAULT_MAP,
+    OF,
+    FieldMap,
+    Found,
+    Lookup,
+    unwrapped,
+    usual_names,
+)
 from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.turn import (
     EMPTY,
@@ -20,13 +30,15 @@ from mnemolog.adapters.importers.turn import (
 )
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message import role_beside, said_in
+from mnemolog.domain.message import folded, role_beside, said_in
 from mnemolog.domain.message_content import left_out_of
-from mnemolog.domain.role import Role, role_of
+from mnemolog.domain.role import Role, names_model, role_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"
-_THOUGHT: Final = frozenset(("thought", "isThought", "is_thought"))
+_THOUGHT: Final = frozenset(("thought", "isthought"))
+_WHOLE: Final = DEFAULT_FIELDS.keys() - {"text", "tool_calls", "metadata"}
+"""Parts of a turn whose fields are read whole, although the turn may have them in another form."""
 
 Refuse = Callable[[int, InvalidInput | str], None]
 """Takes the line of a message that cannot be a turn, and why."""
@@ -39,6 +51,7 @@ class MessageReader:
         self._maker, self._form, self._fields = maker, form, fields
         self._stem = stem_of(maker.path)
         self.lookup = Lookup(fields, form.fields)
+        self._around: dict[str, Any] = {}
 
     def turns(self, messages: Iterable[Message], refuse: Refuse) -> Iterator[ImportedTurn]:
         """Yield the turns of messages. One that cannot be a turn goes to `refuse` and does not hide the others."""
@@ -67,7 +80,7 @@ class MessageReader:
         fields = {**message.shared, **content} if message.shared else content
         turn, why = None, list[str]()
         try:
-            if not _THOUGHT.isdisjoint(content) and any(content.get(flag) is True for flag in _THOUGHT):
+            if any(value is True and folded(name) in _THOUGHT for name, value in content.items()):
                 raise LeftOut(NOT_SAID)
             turn = self._turn(message, fields if self._form.said is None else self._form.said(fields))
         except LeftOut as left_out:
@@ -77,8 +90,26 @@ class MessageReader:
             with suppress(InvalidInput):
                 parts = list(left_out_of(said))
                 why = parts[:1] if why == [EMPTY] and parts else why or parts
-        self._maker.left_out.update(why)
+        unread.count(self._maker.left_out, self._reasons(why, message, content, turn))
         return turn
+
+    def _reasons(
+        self, why: list[str], message: Message, content: dict[str, Any], turn: ImportedTurn | None
+    ) -> Iterator[str]:
+        """Yield why something was left out, and the fields that are not in the turn.
+
+        A message with words under another name is not called empty.
+        """
+        turns = () if turn is None else (turn,)
+        read = {field for part in _WHOLE for field in self.lookup.names(part, {**message.shared, **content})}
+        read |= {*self._form.links, *(name.removeprefix(OF) for name in read)}
+        found = [*unread.unread(message.content, turns, read=read)]
+        if turn is not None and message.around is not self._around:
+            self._around = message.around
+            found += unread.unread(message.around, turns, read=read)
+        words = [path.rpartition(".")[2] for path, leaf in found if isinstance(leaf, str)]
+        yield from (reason for reason in why if reason != EMPTY or "text" not in usual_names(words))
+        yield from unread.fields(found) if turn is not None or why == [EMPTY] else ()
 
     def _turn(self, message: Message, fields: dict[str, Any]) -> ImportedTurn:
         found = self.lookup.found(fields)
@@ -136,6 +167,8 @@ class MessageReader:
         role = role_of(named[0]) if named else role_beside(fields)
         if role is None and speaker is not None:
             role = role_of(speaker)
+            if role is None and names_model(speaker):
+                raise _asked("role", f"{quoted(speaker)} is a model, and nothing says who speaks", fields)
             return (Role.USER, speaker) if role is None else (role, None)
         role = role or self._form.role
         if role is None:

@@ -52,8 +52,6 @@ class FilePreview(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 0
     mapping: dict[str, str] = {}
     """By part of a turn the fields of the file that it comes from. Empty for a transcript."""
-    unread: tuple[str, ...] = ()
-    """Fields of the file that are not read, where the fields are guessed from their names."""
     first: tuple[TurnPreview, ...] = ()
     """The first three turns."""
     refused: tuple[str, ...] = ()
@@ -96,7 +94,6 @@ def preview_files(
                     turns=count,
                     sessions=len(sessions),
                     mapping={} if lookup is None else lookup.mapping(),
-                    unread=opened.unread,
                     first=tuple(map(_turn, first)),
                     refused=tuple(map(str, refused)),
                     left_out=opened.left_out + Counter({DAMAGED: len(refused), DUPLICATE: count - len(keys)}),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from mnemolog.adapters.importers import unread
 from mnemolog.adapters.importers.entry import Reader
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import Format, Message
@@ -17,6 +18,7 @@ from mnemolog.adapters.importers.message_reader import MessageReader, shown_fiel
 from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, decode, samples, values
 from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker, stem_of
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.limits import quoted
 from mnemolog.infra.text_file import Progress
 
 # Formats of one program each, before those that hold anything.
@@ -164,14 +166,9 @@ class OpenFile(NamedTuple):
     format: Format
     turns: Iterator[ImportedTurn]
     reader: MessageReader | None
-    """Which fields were read so far; None for a transcript."""
+    """What filled the parts of turns so far; None for a transcript."""
     left_out: Counter[str]
     """By reason, how much was left out so far."""
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """Fields that are not read, where the fields are guessed from their names."""
-        return () if self.reader is None or self.format.fields else tuple(self.reader.lookup.unread())
 
 
 def read_turns(
@@ -216,7 +213,9 @@ def open_file(
     with Source(path, progress=progress, on_refused=on_refused) as source:
         form = format_of(source, fields) if format is None else BY_NAME[format]
         if form.transcript is not None:
-            yield OpenFile(form, _turns_by_line(source, form.transcript(maker)), None, maker.left_out)
+            yield OpenFile(
+                form, _turns_by_line(source, form.transcript(maker), form.links, maker.left_out), None, maker.left_out
+            )
             return
         reader = MessageReader(maker, form, fields)
         messages = form.messages(source) if form.messages is not None else messages_in(source, form, maker.left_out)
@@ -240,17 +239,27 @@ def messages_in(source: Source, form: Format, left_out: Counter[str]) -> Iterato
                         number, where = number_of_message, f"message {number_of_message}"
                         if not (value.on_line or value.alone or value.number == number):
                             where += f", in element {value.number}"
-                    yield Message(number, where, content, conversation.shared, conversation.session)
+                    yield Message(
+                        number, where, content, conversation.shared, conversation.session, conversation.around
+                    )
         except InvalidInput as error:
             source.refuse(value.number, error if by_line else f"{value.where}: {error}")
 
 
-def _turns_by_line(source: Source, reader: Reader) -> Iterator[ImportedTurn]:
+def _turns_by_line(
+    source: Source, reader: Reader, read: Sequence[str], left_out: Counter[str]
+) -> Iterator[ImportedTurn]:
     """Yield the turns in the lines of a transcript: all of a line, or none if it is refused."""
     for number, row in source.rows():
+        before = left_out.total()
         try:
             entry = reader.entry(number, row)
         except InvalidInput as error:
             source.refuse(number, error)
-        else:
-            yield from () if entry is None else entry.turns
+            continue
+        if entry is not None and entry.turns:
+            links = (entry.name, entry.follows, entry.works_for, entry.copied_from, entry.folder)
+            unread.count(left_out, unread.fields(unread.unread(row, entry.turns, read=read, also=links)))
+            yield from entry.turns
+        elif left_out.total() == before:
+            unread.count(left_out, [f"line {quoted(row.get('type'))}"])

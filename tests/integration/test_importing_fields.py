@@ -101,6 +101,26 @@ def test_the_default_names_fill_every_field(rows):
     assert (turn.tool_calls, turn.metadata, turn.line, turn.where) == ([{"name": "x"}], {"n": 1}, 1, "line 1")
 
 
+@pytest.mark.parametrize(
+    "style", ["created_at thread_id", "createdAt threadId", "Created At,Thread Id", "created-at THREAD-ID"]
+)
+def test_a_usual_name_is_known_in_every_style(rows, style):
+    """Of programs in JavaScript, of spreadsheets, of anything between; also in the path that `--field` names."""
+    time, session = style.split("," if "," in style else " ")
+    turn = one(rows, {"text": "hi", time: "2024-03-01T09:00:00Z", session: "t9"})
+    assert (turn.said_at, turn.session) == (1_709_283_600_000_000, "t9")
+    assert one(rows, {"text": "hi", "Meta Data": {session: "t9"}}, "session=meta_data.thread_id").session == "t9"
+
+
+def test_a_constant_role_holds_whatever_the_fields_are_called(rows):
+    """`role=user` is the role, also where a field is called `user`."""
+    row = {"type": "message", "user": "U1", "text": "hi"}
+    assert (one(rows, row, "role=user", role=None).role, one(rows, row, "role=bot", role=None).role) == (
+        "user",
+        "assistant",
+    )
+
+
 def test_several_fields_join_into_one(rows):
     """Texts and speakers with a space, sessions, scopes and keys with a slash; what is missing is passed over."""
     fields = "text=said+caption,session=room+day,scope=org+room,speaker=first+last,key=room+n,time=date+clock"
@@ -142,6 +162,9 @@ def test_a_map_leaves_the_other_fields_as_documented(rows):
         ({"isUser": False, "name": "Ada"}, "assistant", "Ada"),
         ({"is_user": False, "is_system": True}, "system", None),
         ({"is_bot": True}, "assistant", None),
+        ({"isCreatedByUser": False, "sender": "GPT-4o"}, "assistant", "GPT-4o"),
+        ({"Is Sent By User": "true"}, "user", None),
+        ({"from-me": 0, "isDeletedByUser": True}, "assistant", None),
     ],
 )
 def test_roles_may_be_words_of_providers(rows, row, role, speaker):

@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mnemolog.adapters.importers import FORMATS, detect_format, parse_field_map, preview_files, read_turns
+from mnemolog.adapters.importers.unread import split
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.domain.role import ROLES
+from mnemolog.domain.role import ROLES, role_of
 
 DATA = Path(__file__).parent / "data" / "importing"
 EXPECTED = json.loads((DATA.parent / "imported.json").read_text())
@@ -50,6 +51,43 @@ def written(path, value):
 
 def lines(*values):
     return "\n".join(map(json.dumps, values))
+
+
+READ = {
+    *("role", "role_type", "sender", "from", "type", "content_type", "created_at", "time", "timestamp", "title"),
+    *("children", "parent", "current_node", "id", "uuid", "parentUuid", "leafUuid"),
+}
+"""Names of what a turn has in another form, and of what leads from one message to another."""
+LEFT_OUT = {
+    "chatgpt.json": {"An answer that was regenerated.", "The older branch."},
+    "claude_code.jsonl": {"Caveat: written by the program", "Let me see.", "Fixing the kettle", "turn_duration"},
+    "codex.jsonl": {
+        *("c0ffee", "cli", "codex_cli_rs", "What was said so far."),
+        "<permissions instructions>Ask first.</permissions instructions>",
+        "<environment_context>\n<cwd>/home/ada/kettle</cwd>\n</environment_context>",
+    },
+}
+"""Texts of messages and lines that are left out whole, each for a reason."""
+
+
+def named_texts(value, name=""):
+    """Every text in a JSON value, with the name of its field."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, dict):
+        for field, item in value.items():
+            yield from named_texts(item, field)
+    elif isinstance(value, list):
+        for item in value:
+            yield from named_texts(item, name)
+
+
+def unaccounted(path):
+    """The texts of a file that are in no turn, and whose field is not counted as left out."""
+    turns = json.dumps([shown(turn) for turn in read_turns(path)], ensure_ascii=False)
+    counted = {reason.rpartition(" ")[2].rpartition(".")[2] for reason in preview_files(path)[0].left_out} | READ
+    found = [text for name, text in named_texts(values_in(path)) if name not in counted]
+    return {text for text in found if json.dumps(text.strip(), ensure_ascii=False)[1:-1] not in turns}
 
 
 def test_every_format_has_a_sample(tmp_path):
@@ -367,8 +405,68 @@ def test_of_any_document_no_text_is_lost_and_none_is_doubled(tmp_path_factory, f
         "not said": counts.get("thoughts", 0) + counts.get("only thoughts", 0),
         "unknown kind 'canvas'": counts.get("unknown", 0),
     }
-    assert preview.left_out == {reason: count for reason, count in reasons.items() if count}
+    assert split(preview.left_out)[0] == {reason: count for reason, count in reasons.items() if count}
     assert not preview.refused
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name != "table.csv"])
+def test_every_text_of_a_sample_is_in_a_turn_or_its_field_is_counted(name):
+    """Or the message or the line that has it is left out whole, for a reason."""
+    assert unaccounted(DATA / name) == LEFT_OUT.get(name, set())
+
+
+RUNS = ["Take the ", {"type": "bold", "text": "red"}, " pill, not the ", {"type": "italic", "text": "bl"}, "ue one."]
+ANSWER = {"id": "m2", "role": "assistant", "text": "Lisbon.", "children": []}
+FRAGMENTS = {"fragments": [{"type": "REQUEST", "content": "Where to?"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "left_out"),
+    [
+        (
+            {"text": "Where to?", "children": [ANSWER]},
+            "Where to?",
+            {"field children.id", "field children.role", "field children.text"},
+        ),
+        ({"text": "Where to?", "isDeletedByUser": True}, "Where to?", {"field isDeletedByUser"}),
+        ({"text": "Where to?", "place": {"lat": 38.7, "label": None}}, "Where to?", {"field place.lat"}),
+        ({"text": "Where to?", "reply": {"text": "Where"}, "note": " "}, "Where to?", {"field reply.text"}),
+        ({"text": RUNS}, "Take the red pill, not the blue one.", set()),
+        ({"text": ["Hi.", {"type": "text", "text": "There."}]}, "Hi.\nThere.", set()),
+        (
+            {"parts": [{"functionResponse": {"name": "lamp", "response": {"output": "It is dark."}}}]},
+            "It is dark.",
+            None,
+        ),
+        ({"parts": [{"functionResponse": {"response": {"lux": [3], "note": "dim"}}}]}, "[3]\ndim", None),
+        (FRAGMENTS | {"text": ""}, None, {"field fragments.content"}),
+    ],
+)
+def test_a_value_of_a_message_is_read_or_counted_by_its_name(tmp_path, message, text, left_out):
+    """Also beside the messages of a conversation. A message with words under another name is not called empty."""
+    talk = {"id": "c", "exported": {"by": "a program"}, "messages": [{"role": "user"} | message]}
+    path = written(tmp_path / "talk.json", talk if text else {"version": 3, "items": [talk, talk]})
+    around = {"field exported.by"} if text else {"field version"}
+    found = set(preview_files(path, format="json")[0].left_out)
+    assert texts(read_turns(path, format="json")) == ([text] if text else [])
+    assert left_out is None or found == left_out | around
+
+
+SPEAKERS = json.loads((DATA.parent / "speakers.json").read_text())
+
+
+def test_a_model_with_its_version_is_no_person_and_every_handle_is(tmp_path):
+    """What a model said is never recorded as a user's: where nothing else says who speaks, the line is refused."""
+    rows = [{"text": "hi", "sender": name} for name in SPEAKERS["models"] + SPEAKERS["people"]]
+    refused = []
+    turns = list(read_turns(written(tmp_path / "talk.json", rows), on_refused=refused.append))
+    assert [f"{error}".split("'")[1] for error in refused] == SPEAKERS["models"]
+    assert all("name the right one with --field role=NAME" in str(error) for error in refused)
+    assert [turn.speaker or turn.role for turn in turns] == [
+        name if role_of(name) is None else "assistant" for name in SPEAKERS["people"]
+    ]
+    (turn,) = read_turns(written(tmp_path / "one.json", [rows[0] | {"isSentByUser": False}]))
+    assert (turn.role, turn.speaker) == ("assistant", "gpt-4o")
 
 
 @pytest.mark.parametrize(
@@ -448,8 +546,8 @@ CHANGES = st.lists(st.tuples(st.integers(0, 1_000), ANY_JSON | st.just(MISSING))
 
 def values_in(name):
     """The JSON values of a sample: one document, or those on its lines."""
-    text = (DATA / name).read_text()
-    return [json.loads(line) for line in text.splitlines() if line] if name.endswith("l") else [json.loads(text)]
+    text = (DATA / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines() if line] if str(name).endswith("l") else [json.loads(text)]
 
 
 def spots(value):

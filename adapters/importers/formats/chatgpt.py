@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF
-from mnemolog.adapters.importers.format import Conversation, Format, shared_by
+from mnemolog.adapters.importers.format import Conversation, Format, beside, shared_by
 from mnemolog.adapters.importers.tree import Node, shown
 from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut, as_label
 from mnemolog.domain.errors import InvalidInput
@@ -25,7 +25,7 @@ def _conversations(value: Any, session: str) -> Iterator[Conversation]:
         raise InvalidInput("mapping", "expected an object of nodes")
     nodes = {name: _node(name, node) for name, node in value["mapping"].items()}
     messages, left_out = shown(nodes, value.get("current_node"))
-    yield Conversation(messages, shared_by(value), session, left_out)
+    yield Conversation(messages, shared_by(value), session, left_out, beside(value, value["mapping"]))
 
 
 def _node(name: str, node: Any) -> Node:
@@ -76,6 +76,7 @@ FORMAT: Final = Format(
         "time": ["create_time"],
         "metadata": ["model_slug, recipient"],
     },
+    links=("current_node",),
     conversations=_conversations,
     said=_said,
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF
-from mnemolog.adapters.importers.format import Conversation, Format, shared_by
+from mnemolog.adapters.importers.format import Conversation, Format, beside, shared_by
 from mnemolog.adapters.importers.tree import Node, shown
 from mnemolog.adapters.importers.turn import DUPLICATE
 from mnemolog.domain.errors import InvalidInput
@@ -40,7 +40,9 @@ def _conversations(value: Any, session: str) -> Iterator[Conversation]:
             name, parent = None, None  # The same message, changed.
         nodes[name if isinstance(name, str) and name else f"message {number}"] = Node(message or 0, parent)
     messages, left_out = shown(nodes, value.get("current_leaf_message_uuid"))
-    yield Conversation(messages, shared_by(value), session, left_out | {DUPLICATE: twice})
+    yield Conversation(
+        messages, shared_by(value), session, left_out | {DUPLICATE: twice}, beside(value, value[_MESSAGES])
+    )
 
 
 def _said(message: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +82,7 @@ FORMAT: Final = Format(
         "tool_calls": ["tool_use"],
         "metadata": ["attachments"],
     },
+    links=("current_leaf_message_uuid", "parent_message_uuid"),
     conversations=_conversations,
     said=_said,
 )

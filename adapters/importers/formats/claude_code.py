@@ -182,5 +182,6 @@ FORMAT: Final = Format(
     name="claude-code",
     kind="a session transcript of Claude Code",
     recognizes=lambda value: isinstance(value, dict) and is_transcript_line(value),
+    links=("timestamp", "isSidechain", *_FLAGS),
     transcript=ClaudeCodeReader,
 )

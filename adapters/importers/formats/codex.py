@@ -208,5 +208,6 @@ FORMAT: Final = Format(
     name="codex",
     kind="a rollout of Codex",
     recognizes=lambda value: isinstance(value, dict) and is_rollout_line(value),
+    links=("timestamp",),
     transcript=CodexReader,
 )

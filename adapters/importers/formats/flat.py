@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF, unwrapped, usual_names
-from mnemolog.adapters.importers.format import Conversation, Format, Message, shared_by
+from mnemolog.adapters.importers.format import Conversation, Format, Message, beside, shared_by
 from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.turn import as_label
+from mnemolog.adapters.importers.unread import fields, leaves
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import said_in
 from mnemolog.domain.role import Role
@@ -57,10 +59,11 @@ def _conversations(value: Any, session: str, levels: int = LEVELS_MAX) -> Iterat
     if turns is None:
         yield Conversation([value])
     elif levels and any(_turns_in(turn) is not None for turn in turns):
+        yield Conversation((), left_out=Counter(fields(leaves(beside(value, turns)))))
         for number, inner in enumerate(turns, start=1):
             yield from _conversations(inner, f"{session}-{number}", levels - 1)
     else:
-        yield Conversation(turns, shared_by(value), session)
+        yield Conversation(turns, shared_by(value), session, around=beside(value, turns))
 
 
 JSON: Final = Format(
