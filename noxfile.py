@@ -44,6 +44,12 @@ def watch(session: nox.Session) -> None:
 
 
 @nox.session
+def chroma(session: nox.Session) -> None:
+    """Chroma: folders that its own library has written."""
+    run_against(session, "chroma")
+
+
+@nox.session
 def langgraph(session: nox.Session) -> None:
     """LangGraph: its conformance suite for checkpointers, its graphs, its store in memory."""
     theirs = ("langgraph", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite")

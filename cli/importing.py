@@ -27,7 +27,9 @@ from mnemolog.domain.hints import Hint
 from mnemolog.infra.runtime.atomic_files import ScratchFolder, write_pieces
 from mnemolog.store import MemoryStore
 
-FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, zep, mem0 or openai"
+FORMAT_NAMES: Final = (
+    "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, zep, mem0, chroma, langgraph, letta or openai"
+)
 _NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
 _NOT_MAPPED: Final = {
     "text": "nothing",

@@ -7,13 +7,15 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
+from mnemolog.adapters.importers import chroma_folder
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.read import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused
+from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max
@@ -25,13 +27,24 @@ _EXPORTED: Final = "conversations"
 """How the files of ChatGPT and claude.ai with conversations begin; beside them lie those about the account."""
 
 
+class Files(NamedTuple):
+    """What there is to import."""
+
+    found: list[Path]
+    """The files, those of folders and archives by name."""
+    skipped: list[str]
+    """Files without conversations, of folders, archives and patterns."""
+    scratch: list[ScratchFolder]
+    """What was saved from folders of databases; it is there as long as this object."""
+
+
 def files_in(
     given: str | Path | Iterable[str | Path],
     *,
     format: str | None,  # noqa: A002
     fields: FieldMap,
-) -> tuple[list[Path], list[str]]:
-    """Return the files to import, those of folders and archives by name, and those among them without conversations.
+) -> Files:
+    """Return the files to import, and those among them without conversations.
 
     A file in an archive has the path `export.zip/conversations.json`. If there is an export of a program among them,
     other JSON and tables in it are about the account, and skipped. So they are among several files of one folder and
@@ -40,10 +53,13 @@ def files_in(
     archive without conversations, and for an archive that unpacks to more than 50 times its size.
     """
     checked_format(format, fields)
-    found: list[Path] = []
-    skipped: list[str] = []
+    files = Files([], [], [])
     named: dict[tuple[Path, str], list[Path]] = defaultdict(list)
     for path in local_paths("paths", given):
+        if (path / chroma_folder.DATABASE).is_file():
+            files.scratch.append(ScratchFolder())
+            files.found.extend(chroma_folder.save_collections(path, files.scratch[-1].path))
+            continue
         inside = _inside(path)
         if inside is None:
             named[path.parent, path.suffix].append(path)
@@ -51,14 +67,14 @@ def files_in(
         chosen = _with_conversations(inside, format, fields)
         if not chosen:
             raise ImportRefused(path, 1, f"none of the {len(inside)} files in it holds conversations of a known format")
-        found += chosen
-        skipped += [str(file) for file in inside if file not in chosen]
-    for files in named.values():
-        one_by_one = len(files) == 1 or format is not None or not all(map(Path.is_file, files))
-        chosen = files if one_by_one else _with_conversations(files, format, fields, named=True) or files
-        found += chosen
-        skipped += [str(file) for file in files if file not in chosen]
-    return found, skipped
+        files.found.extend(chosen)
+        files.skipped.extend(str(file) for file in inside if file not in chosen)
+    for given_files in named.values():
+        one_by_one = len(given_files) == 1 or format is not None or not all(map(Path.is_file, given_files))
+        chosen = given_files if one_by_one else _with_conversations(given_files, format, fields, named=True) or given_files
+        files.found.extend(chosen)
+        files.skipped.extend(str(file) for file in given_files if file not in chosen)
+    return files
 
 
 def _with_conversations(

@@ -80,7 +80,8 @@ def import_files(
     """
     log = log_of(store)
     field_map, report, sessions, left_out = parse_field_map(fields), ImportReport(), set[str](), Counter[str]()
-    files, report.skipped = files_in(paths, format=format, fields=field_map)
+    files = files_in(paths, format=format, fields=field_map)
+    report.skipped = files.skipped
     on_refused: OnRefused | None = (lambda error: report.refused.append(str(error))) if skip_bad else None
     redaction = log.redaction()
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
@@ -100,7 +101,7 @@ def import_files(
                 on_refused(outcome)
 
     try:
-        for path, tell in counted_files(files, progress):
+        for path, tell in counted_files(files.found, progress):
             turns_before = report.turns
             with open_file(path, format=format, fields=field_map, progress=tell, on_refused=on_refused) as opened:
                 try:

@@ -192,9 +192,10 @@ def _joined(found: Found | None, glue: str) -> str | None:
     """Return the fields of a target joined to one text, None if there are none. Raises `InvalidInput`."""
     if not found:
         return None
-    if len(found) == 1:
+    if len(found) == 1 and not isinstance(found[0][1], list):
         return text_or_none(*found[0])
-    return glue.join(text_or_none(name, value) or "" for name, value in found)
+    parts = [(name, part) for name, value in found for part in (value if isinstance(value, list) else [value])]
+    return glue.join(text_or_none(name, part) or "" for name, part in parts)
 
 
 def _parts(found: Found) -> list[Any]:

@@ -75,8 +75,8 @@ def preview_files(
     arguments that do not fit, and `ImportRefused` for a file that cannot be read as a whole.
     """
     field_map, previews = parse_field_map(fields), []
-    files, skipped = files_in(paths, format=format, fields=field_map)
-    for path, tell in counted_files(files, progress):
+    files = files_in(paths, format=format, fields=field_map)
+    for path, tell in counted_files(files.found, progress):
         refused: list[ImportRefused] = []
         with open_file(path, format=format, fields=field_map, progress=tell, on_refused=refused.append) as opened:
             turns = with_defaults(opened.turns, scope=scope, agent=agent)
@@ -99,7 +99,7 @@ def preview_files(
                     left_out=opened.left_out + Counter({DAMAGED: len(refused), DUPLICATE: count - len(keys)}),
                 )
             )
-    return previews + [FilePreview(path=path, kind="no conversations; skipped") for path in skipped]
+    return previews + [FilePreview(path=path, kind="no conversations; skipped") for path in files.skipped]
 
 
 def holds_turns(
@@ -111,8 +111,8 @@ def holds_turns(
 ) -> bool:
     """Whether files have at least one turn. Raises `ImportRefused` for one that cannot be read up to there."""
     field_map, on_refused = parse_field_map(fields), (lambda _error: None) if skip_bad else None
-    files, _ = files_in(paths, format=format, fields=field_map)
-    turns = (read_turns(file, format=format, fields=field_map, on_refused=on_refused) for file in files)
+    files = files_in(paths, format=format, fields=field_map)
+    turns = (read_turns(file, format=format, fields=field_map, on_refused=on_refused) for file in files.found)
     return next(chain.from_iterable(turns), None) is not None
 
 

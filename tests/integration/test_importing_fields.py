@@ -129,6 +129,7 @@ def test_several_fields_join_into_one(rows):
     assert (turn.text, turn.session, turn.scope, turn.speaker, turn.key) == ("hi", "r/1", "o/r", "A B", "r/2")
     assert turn.said_at == 1_709_283_600_000_000
     assert one(rows, row | {"caption": "a boat"}, fields).text == "hi a boat"
+    assert one(rows, {"text": "hi", "namespace": ["memories", "ada"]}, "scope=namespace").scope == "memories/ada"
 
 
 def test_a_map_leaves_the_other_fields_as_documented(rows):
@@ -220,7 +221,7 @@ def test_a_key_without_an_id_is_a_place_and_not_a_text(rows):
         ({"text": "hi", "role": "boss"}, "role: 'boss' is none of user"),
         ({"text": "hi", "scope": "a//b"}, "scope: 'a//b' has an empty segment"),
         ({"text": "hi", "scope": "a/../b"}, "scope: "),
-        ({"text": "hi", "session": ["s"]}, "session: expected text or a number, got list"),
+        ({"text": "hi", "session": [["s"]]}, "session: expected text or a number, got list"),
         ({"text": "hi", "session": True}, "session: expected text or a number, got bool"),
         ({"text": "hi", "session": "s" * 257}, "session: 257 bytes"),
         ({"text": "hi", "speaker": "a\nb"}, "speaker: contains control characters"),

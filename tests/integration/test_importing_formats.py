@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mnemolog.adapters.importers import FORMATS, detect_format, parse_field_map, preview_files, read_turns
 from mnemolog.adapters.importers.unread import split
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.errors import ExtraMissing, ImportRefused, InvalidInput
 from mnemolog.domain.role import ROLES, role_of
 
 DATA = Path(__file__).parent / "data" / "importing"
@@ -55,7 +55,7 @@ def lines(*values):
 
 READ = {
     *("role", "role_type", "sender", "from", "type", "content_type", "created_at", "time", "timestamp", "title"),
-    *("children", "parent", "current_node", "id", "uuid", "parentUuid", "leafUuid"),
+    *("children", "parent", "current_node", "id", "ids", "uuid", "parentUuid", "leafUuid"),
 }
 """Names of what a turn has in another form, and of what leads from one message to another."""
 LEFT_OUT = {
@@ -450,6 +450,27 @@ def test_a_value_of_a_message_is_read_or_counted_by_its_name(tmp_path, message, 
     found = set(preview_files(path, format="json")[0].left_out)
     assert texts(read_turns(path, format="json")) == ([text] if text else [])
     assert left_out is None or found == left_out | around
+
+
+@pytest.mark.parametrize(
+    ("table", "fields", "expected"),
+    [
+        ({"ids": [1, 2], "notes": ["a", None], "version": 3}, "text=notes,key=ids,role=user", [("1", "a")]),
+        ({"key": ["k", "l"], "text": ["a", "b"], "role": ["user", "ai"]}, "", [("k", "a"), ("l", "b")]),
+        ({"id": "m", "role": "user", "content": ["a", "b"], "tags": ["x", "y"]}, "", [("m", "a\nb")]),
+    ],
+)
+def test_lists_of_one_length_are_columns_and_never_one_text(tmp_path, table, fields, expected):
+    """But for the parts of one message, which says who speaks."""
+    turns = read_turns(written(tmp_path / "t.json", table), fields=parse_field_map([fields] if fields else []))
+    assert [(turn.key, turn.text) for turn in turns] == expected
+
+
+def test_a_folder_of_chroma_asks_for_its_library(tmp_path):
+    """Or, if that is installed, it is read (`tests/adapters/chroma`)."""
+    written(tmp_path / "chroma.sqlite3", "")
+    with pytest.raises(ExtraMissing, match="chromadb"):
+        preview_files(tmp_path)
 
 
 SPEAKERS = json.loads((DATA.parent / "speakers.json").read_text())

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF, unwrapped, usual_names
 from mnemolog.adapters.importers.format import Conversation, Format, Message, beside, shared_by
+from mnemolog.adapters.importers.formats.stores import columns_in, rows_in
 from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.turn import as_label
 from mnemolog.adapters.importers.unread import fields, leaves
@@ -33,7 +34,10 @@ def has_usual_text(value: Any) -> bool:
 
 
 def _lines(source: Source) -> Iterator[Message]:
-    return (Message(number, f"line {number}", fields) for number, fields in source.rows())
+    for number, row in source.rows():
+        table = rows_in(row, "") if columns_in(row) else Conversation([row])
+        for message in table.messages:
+            yield Message(number, f"line {number}", message, table.shared, around=table.around)
 
 
 JSONL: Final = Format(name="jsonl", kind="JSON Lines, one turn a line", recognizes=has_usual_text, messages=_lines)
@@ -56,7 +60,9 @@ def _is_json(value: Any) -> bool:
 
 def _conversations(value: Any, session: str, levels: int = LEVELS_MAX) -> Iterator[Conversation]:
     turns = _turns_in(value)
-    if turns is None:
+    if turns is None and columns_in(value):
+        yield rows_in(value, session)
+    elif turns is None:
         yield Conversation([value])
     elif levels and any(_turns_in(turn) is not None for turn in turns):
         yield Conversation((), left_out=Counter(fields(leaves(beside(value, turns)))))
