@@ -151,7 +151,7 @@ SAMPLES = {
     "kettle.jsonl": "claude_code.jsonl",
     "rollout.jsonl": "codex.jsonl",
     **{name: name for name in ("mem0.json", "zep.json", "sharegpt.json", "turns.jsonl")},
-    **{name: name for name in ("openai.json", "openai.jsonl")},
+    **{name: name for name in ("openai.json", "openai.jsonl", "chroma.json", "langgraph.json", "letta.json")},
 }
 """The files of the recipes for imports, and the samples they stand for."""
 
