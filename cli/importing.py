@@ -11,9 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from mnemolog.adapters.importers.import_files import ImportReport, import_files
-from mnemolog.adapters.importers.message_reader import shown_fields
 from mnemolog.adapters.importers.preview import FilePreview, holds_turns, preview_files
-from mnemolog.adapters.importers.unread import split
 from mnemolog.audit.exports import import_log, is_log_export
 from mnemolog.audit.results import LogImport
 from mnemolog.cli import output
@@ -39,6 +37,7 @@ _NOT_MAPPED: Final = {
 }
 """Where parts of a turn come from if no field holds them."""
 _REFUSED_SHOWN: Final = 20
+_REASONS_SHOWN: Final = 12
 _PREVIEW_MARGIN: Final = "   │ "
 
 
@@ -208,19 +207,18 @@ def _show_report(report: ImportReport) -> None:
     text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
     text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
     output.console().line(text)
-    reasons, fields = split(report.left_out)
-    _show_left_out(reasons)
-    if fields:
-        output.note(f"not read: {shown_fields(fields)}")
+    _show_left_out(report.left_out)
     for path in report.skipped:
         output.note(f"skipped {path}: no conversations")
     for line in report.refused:
         print(f"refused: {visible(line)}", file=sys.stderr)
 
 
-def _show_left_out(reasons: dict[str, int]) -> None:
-    if reasons:
-        output.console().line("left out: ", ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()))
+def _show_left_out(left_out: dict[str, int]) -> None:
+    if left_out:
+        reasons = [f"{count:,} {reason}" for reason, count in left_out.items()]
+        more = f" and {len(reasons) - _REASONS_SHOWN:,} more" if len(reasons) > _REASONS_SHOWN else ""
+        output.console().line("left out: ", ", ".join(reasons[:_REASONS_SHOWN]), more)
 
 
 def _show_preview(preview: FilePreview) -> None:
@@ -230,9 +228,6 @@ def _show_preview(preview: FilePreview) -> None:
     out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
     for target, described in (_NOT_MAPPED | preview.mapping if preview.mapping else {}).items():
         out.line(f"    {target:<14} ", described)
-    reasons, fields = split(preview.left_out)
-    if fields:
-        out.line(f"    {'not read':<14} ", shown_fields(fields))
     for number, turn in enumerate(preview.first, start=1):
         who = f"{turn.role} {turn.speaker}" if turn.speaker else turn.role
         session = f"{turn.session} ({turn.session_title})" if turn.session_title else turn.session
@@ -242,7 +237,7 @@ def _show_preview(preview: FilePreview) -> None:
         rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
         text = turn.text[:TEXT_CHARACTERS_SHOWN] + rest
         out.text(_PREVIEW_MARGIN, text=text, full=True, margin=_PREVIEW_MARGIN)
-    _show_left_out(reasons)
+    _show_left_out(preview.left_out)
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)
     if len(preview.refused) > _REFUSED_SHOWN:

@@ -33,12 +33,6 @@ def fields(values: Iterable[tuple[str, Leaf]]) -> set[str]:
     return {_FIELD + path for path, _ in values}
 
 
-def split(left_out: dict[str, int]) -> tuple[dict[str, int], list[str]]:
-    """Return reasons with their counts, and the names of fields, for people."""
-    names = [key.removeprefix(_FIELD) for key in left_out if key.startswith(_FIELD)]
-    return {key: number for key, number in left_out.items() if not key.startswith(_FIELD)}, names
-
-
 def leaves(value: Any) -> Iterator[tuple[str, Leaf]]:
     """Yield every value within a JSON value that says something, with its path through objects."""
     waiting = [("", value)]

@@ -497,6 +497,7 @@ NO_BOUND = {
     "shown": """
         adapters/importers/source.py SAMPLES_MAX
         adapters/importers/transcripts/recording.py REFUSED_LISTED_MAX
+        adapters/importers/unread.py REASONS_MAX
         adapters/openai_agents/tool.py SHOWN_MAX
         adapters/support/agent_tools/core.py LINE_MAX SCANNED_MAX
         api/application/facts.py NEAREST_MAX _COMPARED_MAX
