@@ -61,6 +61,8 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
 class Model(Result, frozen=True, kw_only=True):
     """A model that has vectors on disk or was activated at some time."""
 
+    called_by = "fingerprint"
+
     name: str
     """Its name when its vectors were built or when it was activated."""
     fingerprint: str
@@ -145,6 +147,8 @@ class Note(Result, frozen=True, kw_only=True):
 
 class Checkpoint(Result, frozen=True, kw_only=True):
     """A named point in the history of a session."""
+
+    called_by = "id"
 
     id: str
     session: str

@@ -270,15 +270,15 @@ class Session(OfOneProcess, WorkingMemory):
         - `last`: only so many of the last turns, in order, whatever `limit` is
         - `hidden`: also turns hidden by a rewind or a restore
 
-        For the next page pass the last position of a page as `after`, or as `before` with `newest_first`. Raises
-        `InvalidInput`.
+        If turns are left out, `next` of the answer is the position to pass for those: as `after`, or as `before` with
+        `newest_first` or `last`. Raises `InvalidInput`.
         """
         spans = self._parts.visible.spans(self.id, hidden=hidden)
         return self._parts.projections.turns_in(
             spans, after=after, before=before, limit=limit, newest_first=newest_first, last=last
         )
 
-    def messages(self, *, limit: int = 1_000) -> list[dict[str, Any]]:
+    def messages(self, *, limit: int = 1_000) -> Results[dict[str, Any]]:
         """Return the last turns that the session sees as messages for the next call of a model.
 
             store = MemoryStore.open("memory/", model=None)
@@ -290,9 +290,12 @@ class Session(OfOneProcess, WorkingMemory):
 
         They have the form in which they were recorded, OpenAI's or Anthropic's, with calls and results of tools. A
         result without its call is left out, as is a call without its result, but for calls of the last turn: providers
-        refuse them. Names of speakers are not in it. Raises `InvalidInput`.
+        refuse them. Names of speakers are not in it. There are earlier turns if `next` is set. Raises `InvalidInput`.
         """
-        return messages_of(self.turns(last=checked_whole("limit", limit, least=1)))
+        turns = self.turns(last=checked_whole("limit", limit, least=1))
+        messages = Results(messages_of(turns))
+        messages.next = turns.next
+        return messages
 
     def rewind(self, *, turns: int | None = None, to: When | None = None, dry_run: bool = False) -> int:
         """Hide the last turns that the session sees. Return how many turns that were.

@@ -374,7 +374,8 @@ class MemoryStore(OfOneProcess):
         - `after`: only turns recorded after this position or time
         - `limit`: maximum number of turns
 
-        `Session.turns` returns the turns that the session sees. Raises `UnknownSession`, `InvalidInput`.
+        If there are more, pass `next` of the answer as `after`. `Session.turns` returns what the session sees. Raises
+        `UnknownSession`, `InvalidInput`.
         """
         own = (Span(self.parts.visible.state(session_id_of(session)).session, ORIGIN),)
         return self.parts.projections.turns_in(own, after=after, limit=limit)
@@ -595,7 +596,7 @@ class MemoryStore(OfOneProcess):
         limit: int = 1_000,
         **filters: Unpack[TurnFilters],
     ) -> Results[Turn]:
-        """Return the turns whose text holds the phrase `text`, in log order. For the next page pass the last position.
+        """Return the turns whose text holds the phrase `text`, in log order. If there are more, pass `next` as `after`.
 
             store = MemoryStore.open("memory/", model=None)
             store.session("trip").record("user", "Ferries leave hourly.", said_at="2026-03-16")
@@ -625,7 +626,7 @@ class MemoryStore(OfOneProcess):
             seen_by=None if hidden else self.parts.visible.spans_or_own,
         )
         self.parts.session_list.warn_if_empty(found, scope)
-        return Results(found)
+        return found
 
     def forget(
         self,
@@ -711,14 +712,14 @@ class MemoryStore(OfOneProcess):
             dry_run=dry_run,
         )
 
-    def trust_again(self, distrust: int, *, reason: str = "") -> Distrust:
+    def trust_again(self, distrust: Distrust | int, *, reason: str = "") -> Distrust:
         """End a distrust. What another one covers stays distrusted.
 
             store = MemoryStore.open("memory/", model=None)
             made = store.distrust(actor="crawler", reason="it read a forged page")
             store.trust_again(made.position).undone  # -> 2
 
-        - `distrust`: the position of the distrust
+        - `distrust`: the distrust, or its position
         - `reason`: why, up to 256 bytes
 
         One that has ended is returned as it is. Raises `InvalidInput`.

@@ -18,7 +18,7 @@ from mnemolog.domain import checkpoints
 from mnemolog.domain import working_memory as memory
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.position import Micros
-from mnemolog.domain.result import Results
+from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.projection_set import ProjectionSet
@@ -233,31 +233,32 @@ class WorkingMemory(MemoryView):
         )
 
     @overload
-    def restore(self, checkpoint: str, *, dry_run: Literal[False] = False) -> Checkpoint: ...
+    def restore(self, checkpoint: Checkpoint | str, *, dry_run: Literal[False] = False) -> Checkpoint: ...
 
     @overload
-    def restore(self, checkpoint: str, *, dry_run: Literal[True]) -> RestorePreview: ...
+    def restore(self, checkpoint: Checkpoint | str, *, dry_run: Literal[True]) -> RestorePreview: ...
 
-    def restore(self, checkpoint: str, *, dry_run: bool = False) -> Checkpoint | RestorePreview:
+    def restore(self, checkpoint: Checkpoint | str, *, dry_run: bool = False) -> Checkpoint | RestorePreview:
         """Restore values, task and notes from a checkpoint, in one event.
 
-        - `checkpoint`: its id or name
+        - `checkpoint`: the checkpoint, its id or its name
         - `dry_run`: write nothing; the answer is what a restore would change now
 
         Values that have expired since stay expired. All checkpoints are kept, later ones too. Turns after the
         checkpoint are hidden from the session's own recall. Raises `UnknownCheckpoint`.
         """
+        wanted: str = name_of(checkpoint, Checkpoint, "checkpoint")
         if dry_run:
-            switched = self._parts.switches.preview_restore(self.id, checkpoint)
+            switched = self._parts.switches.preview_restore(self.id, wanted)
             return previews.restore_preview(switched, now=self._now())
         # Fold and keep the state before taking the write lock: under the lock it is then only looked up.
         self._state()
         found: list[Checkpoint] = []
 
         def decision(state: SessionState | None, _: Micros) -> list[Event]:
-            events = checkpoints.restore_checkpoint(self.id, state, checkpoint)
+            events = checkpoints.restore_checkpoint(self.id, state, wanted)
             if state is not None:
-                found.append(Checkpoint.of(checkpoints.find_checkpoint(state, checkpoint)))
+                found.append(Checkpoint.of(checkpoints.find_checkpoint(state, wanted)))
             return events
 
         made = self._decide(decision)
@@ -267,12 +268,13 @@ class WorkingMemory(MemoryView):
             return Checkpoint.of(checkpoints.find_checkpoint(self._state(), restored.id))
         return found[-1]
 
-    def delete_checkpoint(self, checkpoint: str) -> None:
+    def delete_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         """Delete a checkpoint. Raises `UnknownCheckpoint`.
 
-        - `checkpoint`: its id or name
+        - `checkpoint`: the checkpoint, its id or its name
         """
-        self._decide(lambda state, _: checkpoints.delete_checkpoint(self.id, state, checkpoint))
+        wanted: str = name_of(checkpoint, Checkpoint, "checkpoint")
+        self._decide(lambda state, _: checkpoints.delete_checkpoint(self.id, state, wanted))
 
     def _decide(self, decision: Decision) -> list[RecordedEvent]:
         """Append the events that `decision` returns for the current state, under the write lock."""

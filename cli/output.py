@@ -11,7 +11,7 @@ import msgspec
 from mnemolog.cli.hints import as_commands, as_text
 from mnemolog.domain.display import visible, visible_json
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.result import Result
+from mnemolog.domain.result import Result, Results
 
 if TYPE_CHECKING:
     from mnemolog.cli.terminal import Terminal
@@ -30,6 +30,12 @@ def answer(value: Answer, words: str | Callable[[Answer], object], *, as_json: b
         console().line(words)
     else:
         words(value)
+
+
+def note_more(found: Results[Any], cursor: str = "after") -> None:
+    """Print to standard error that a limit has left some out, and the option that shows the next ones."""
+    if found.next is not None:
+        note(f"the limit leaves some out; more: --{cursor} {found.next}")
 
 
 def print_list(items: Collection[Item], columns: Columns[Item], *, as_json: bool, last: str = "") -> None:

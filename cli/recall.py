@@ -44,7 +44,6 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, named, one_line, visible_lines
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.options import Option, options_of, takes_options
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
@@ -238,11 +237,11 @@ def find(
             session=None if session is None else session_called(opened, session).id,
             hidden=hidden,
             after=after,
-            limit=checked_whole("limit", limit, least=1) + 1,  # To know whether there are more.
+            limit=limit,
             **filters_of(filters),
         )
-    page, more = found[:limit], len(found) > limit
-    output.answer(page, partial(_show_found, search=search, full=full, more=more), as_json=as_json)
+    output.answer(found, partial(_show_found, search=search, full=full), as_json=as_json)
+    output.note_more(found)
 
 
 @app.command("audit", cls=StoreCommand)
@@ -336,7 +335,7 @@ def _basis(answer: Recall) -> Iterator[str]:
         yield f"receipt @{answer.receipt}"
 
 
-def _show_found(turns: Sequence[Turn], search: Search, *, full: bool, more: bool) -> None:
+def _show_found(turns: Sequence[Turn], search: Search, *, full: bool) -> None:
     """Print turns that hold a phrase: a line from shortly before the phrase on, or with `full` all of the text."""
     out = console()
     for turn in turns:
@@ -347,8 +346,7 @@ def _show_found(turns: Sequence[Turn], search: Search, *, full: bool, more: bool
             out.text(*place, who, text=turn.text, full=True)
         else:
             out.line(*place, who, _from_phrase(turn.text, search(turn.text)))
-    rest = f"; more: --after {turns[-1].position}" if more else ""
-    out.line(f"{counted(len(turns), 'turn')}{rest}", style="dim")
+    out.line(counted(len(turns), "turn"), style="dim")
 
 
 def _from_phrase(text: str, at: int | None) -> str:

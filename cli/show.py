@@ -12,7 +12,7 @@ from mnemolog.audit.results import StoredEvent
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, open_store, opened_session
 from mnemolog.cli.memory import show_checkpoints, show_notes, show_task, show_values
-from mnemolog.cli.output import answer, console
+from mnemolog.cli.output import answer, console, note_more
 from mnemolog.domain.display import counted, cut, dated, visible_json
 from mnemolog.domain.encoding import to_json
 from mnemolog.projections.history.event_descriptions import describe
@@ -62,10 +62,13 @@ def show(
     }
     with opened_session(store, session) as opened:
         if at is not None:
-            answer(_then(opened.at(at), page), partial(_show_then, full=full), as_json=as_json)
+            then = _then(opened.at(at), page)
+            turns = then["turns"]
+            answer(then, partial(_show_then, full=full), as_json=as_json)
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
             answer(turns, partial(_show_turns, full=full, seen=seen), as_json=as_json)
+        note_more(turns, "before" if newest_first or last is not None else "after")
 
 
 def _then(then: SessionAt, page: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
 from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import dated
 from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.hints import as_plain
 from mnemolog.domain.position import Position
 
@@ -25,6 +26,9 @@ Item = TypeVar("Item")
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A result of the store."""
+
+    called_by: ClassVar[str] = ""
+    """The field that names it: calls that take the name take the result, too (`name_of`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain Python values, nested results as dictionaries. Times stay `datetime`."""
@@ -52,6 +56,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"{field.name}={brief(value)}"
 
 
+def name_of(given: Any, kind: type[Result], field: str) -> Any:
+    """Return the name of a result, which is given by that or itself. Raises `InvalidInput` for anything else."""
+    name = getattr(given, kind.called_by) if isinstance(given, kind) else given
+    if not isinstance(name, int if kind.called_by == "position" else str):
+        raise InvalidInput(field, f"expected a {kind.__name__} or its {kind.called_by}, got {type(name).__name__}")
+    return name
+
+
 class Stale(Result, frozen=True, kw_only=True):
     """Why an answer may lack the newest events: it comes from projections alone, since the log does not answer."""
 
@@ -72,6 +84,8 @@ class Results(list[Item]):
 
     stale: Stale | None = None
     """Set if the log does not answer: then they come from projections alone (docs/postgres.md)."""
+    next: Position | None = None
+    """Set if the `limit` left some out: pass it as `after` for those, as `before` with `newest_first` or `last`."""
 
     def __repr__(self) -> str:
         shown = [repr(item) for item in self[:3]]

@@ -41,6 +41,8 @@ VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 class Token(Result, frozen=True, kw_only=True):
     """A token, without its secret, which only its holder has."""
 
+    called_by = "id"
+
     id: str
     """The part that is no secret."""
     actor: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContentErased, SessionStarted
-from mnemolog.domain.limits import checked_whole
+from mnemolog.domain.limits import INTEGER_MAX, checked_whole
 from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results, Stale
@@ -24,6 +24,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.opening import open_unproved, open_views
+from mnemolog.projections.sql.span_queries import positions_in
 from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_vectors import Models, Vectors
 
@@ -155,8 +156,12 @@ class ProjectionSet:
         falls = newest_first or last is not None
         limit = checked_whole("limit", limit, least=1) if last is None else checked_whole("last", last, least=1)
         with self.current_views().database.reading() as connection:
-            found = queries.turns_in(connection, spans, after=begin, before=end, limit=limit, newest_first=falls)
-        return Results(found if falls is newest_first else reversed(found))
+            room = min(limit, INTEGER_MAX - 1)
+            page = positions_in(connection, spans, after=begin, before=end, newest_first=falls, limit=room + 1)
+            turns = queries.turns_at(connection, page[:limit])
+        found = Results(turns[at] for at in (page[:limit] if falls is newest_first else reversed(page[:limit])))
+        found.next = page[limit - 1] if len(page) > limit else None
+        return found
 
     def session_titles(self) -> dict[str, str]:
         """Return the titles of all sessions by id; without the title where the views have not read that far.

@@ -13,7 +13,7 @@ from mnemolog.domain.events import DISTRUST_STREAM, RecordedEvent, SourceDistrus
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
-from mnemolog.domain.result import Result
+from mnemolog.domain.result import Result, name_of
 from mnemolog.domain.scope import covered
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.projection_set import ProjectionSet
@@ -22,6 +22,8 @@ from mnemolog.projections.sql import distrust as tables
 
 class Distrust(Result, frozen=True, kw_only=True):
     """Sources of which nothing is shown as an answer."""
+
+    called_by = "position"
 
     position: Position | None
     """Of its event; None for one that was only tried (`dry_run`)."""
@@ -65,9 +67,9 @@ class Distrusts:
             covers, at = len(tables.covered(connection, source)), to_datetime(made.recorded_at)
         return Distrust(position=None if dry_run else made.position, at=at, source=source, covers=covers)
 
-    def trust_again(self, distrust: int, *, reason: str) -> Distrust:
+    def trust_again(self, distrust: Distrust | int, *, reason: str) -> Distrust:
         """Append that a distrust has ended. See `MemoryStore.trust_again`."""
-        position = checked_position("distrust", distrust)
+        position = checked_position("distrust", name_of(distrust, Distrust, "distrust"))
         found = next((item for item in self.all() if item.position == position), None)
         if found is None:
             raise errors.InvalidInput("distrust", f"position {position} distrusts nothing")

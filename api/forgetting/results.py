@@ -20,6 +20,8 @@ from mnemolog.infra.runtime.regular_files import read_file
 class NodeStatus(Result, frozen=True, kw_only=True):
     """A node of a log in PostgreSQL: a folder on some machine with projections of the log."""
 
+    called_by = "node"
+
     node: str
     """Its random id."""
     label: str

@@ -94,7 +94,7 @@ class ModelService:
     def activate(self, model: Any, *, progress: Progress | None = None) -> ModelActivation:
         """Make a model the active one: bring its vectors up to date, then append `model.activated`.
 
-        - `model`: a name, a folder, an object, or a fingerprint prefix of 8 digits or more
+        - `model`: one that `list` returns, a name, a folder, an object, or a fingerprint prefix of 8 digits or more
         - `progress`: called now and then with what is done and what there is to do
 
         Readers in every process switch when they have read the event. Returning to a model that still has its vectors
@@ -128,10 +128,10 @@ class ModelService:
             encoded_texts=encoded,
         )
 
-    def drop(self, model: str, *, dry_run: bool = False) -> ModelDrop:
+    def drop(self, model: Model | str, *, dry_run: bool = False) -> ModelDrop:
         """Remove a model's vectors, and its texts in the embedding cache. Adding it again embeds every text again.
 
-        - `model`: a name as `list` returns it, or a fingerprint prefix of 8 digits or more
+        - `model`: a model as `list` returns it, its name, or a fingerprint prefix of 8 digits or more
         - `dry_run`: remove nothing; the report is what would be removed
 
         The log keeps its activations. Raises `ModelRefused` for the active model (before any
@@ -139,7 +139,7 @@ class ModelService:
         `ProjectionUnreadable`.
         """
         self._boundary.require_none("models.drop")
-        found = self._named(str(model))
+        found = self._named(model.fingerprint if isinstance(model, Model) else str(model))
         with nullcontext() if dry_run else self._indexing(found.fingerprint):
             self._refuse_in_use(found)
             folders = _folders_of(self._root, found.fingerprint)
@@ -194,6 +194,7 @@ class ModelService:
 
     def _to_activate(self, asked: Any) -> Vectors:
         """Return the vectors to activate."""
+        asked = asked.fingerprint if isinstance(asked, Model) else asked
         if isinstance(asked, str) and _FINGERPRINT.fullmatch(asked) and not Path(asked).is_dir():
             return self._by_fingerprint(asked)
         models = self._projections.models

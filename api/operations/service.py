@@ -10,7 +10,7 @@ from mnemolog.application import commands
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.position import Position
-from mnemolog.domain.result import Results
+from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
@@ -153,15 +153,15 @@ class AdminService:
         self._boundary.require_none("admin.tokens")
         return Results(self._tokens.all())
 
-    def revoke_token(self, token: str) -> Token:
+    def revoke_token(self, token: Token | str) -> Token:
         """Revoke a token. Every server notices with its next request; doing it again changes nothing.
 
-        - `token`: its id
+        - `token`: the token, or its id
 
         The revocation is an event. Raises `InvalidInput` for an unknown id.
         """
         self._boundary.require_none("admin.revoke_token")
-        return self._tokens.revoke(token)
+        return self._tokens.revoke(name_of(token, Token, "token"))
 
     def nodes(self) -> Results[NodeStatus]:
         """Return the nodes of a log in PostgreSQL: how far each has read, purged, and when it was last seen.
@@ -171,16 +171,16 @@ class AdminService:
         self._boundary.require_none("admin.nodes")
         return Results(self._nodes.all())
 
-    def remove_node(self, node: str) -> bool:
+    def remove_node(self, node: NodeStatus | str) -> bool:
         """Remove a node that is gone for good, so that nothing waits for it. Return whether there was one of that id.
 
-        - `node`: its id
+        - `node`: the node, or its id
 
         A node that still runs is back when it next notes something. Raises `StoreNotWritable` for a user who may only
         read the log.
         """
         self._boundary.require_none("admin.remove_node")
-        return self._nodes.remove(node)
+        return self._nodes.remove(name_of(node, NodeStatus, "node"))
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.

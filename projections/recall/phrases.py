@@ -7,6 +7,7 @@ from typing import Final
 
 from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text, checked_whole
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.unicode_normalization import in_one_case
 from mnemolog.infra.runtime import cancellation
@@ -42,17 +43,18 @@ def find_turns(
     after: Position,
     limit: int,
     seen_by: Callable[[str], Spans] | None,
-) -> list[Turn]:
+) -> Results[Turn]:
     """Return the first `limit` turns after position `after` that match, in order.
 
     `seen_by` returns what a session sees: a turn that its own session no longer sees is left out. None leaves out none.
     """
     checked_whole("limit", limit, least=1)
-    found = list[Turn]()
-    matches = _matches(views, search, filters, after, seen_by)
-    while len(found) < limit and (page := next(matches, None)) is not None:
+    found, matches = list[Turn](), _matches(views, search, filters, after, seen_by)
+    while len(found) <= limit and (page := next(matches, None)) is not None:
         found += page
-    return found[:limit]
+    results = Results(found[:limit])
+    results.next = results[-1].position if len(found) > limit else None
+    return results
 
 
 def _matches(

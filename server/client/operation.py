@@ -28,6 +28,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, WAIT_S_MAX, checked_json, checked_number
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
@@ -42,6 +43,7 @@ from mnemolog.server.http.serialization import (
     is_paged,
     parameters,
     takes_long,
+    travels_as,
 )
 
 KEY_BYTES: Final = 16
@@ -80,7 +82,7 @@ class ClientOperation:
         path = self.operation.path
         for name in self._in_path:
             value = given.pop(name) if name in given else self.signature.parameters[name].default
-            if self.hints.get(name) is int:
+            if travels_as(self.hints.get(name)) is int:
                 checked_position(name, value)
             path = path.replace(f"{{{name}}}", _segment("session" if name == "id" else name, value))
         sent = {name: _sendable(name, value) for name, value in given.items()}
@@ -151,8 +153,10 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(name, f"{value} is not a number that can be sent")  # JSON would have null.
     match value:
-        case Checkpoint() | Turn():
+        case Checkpoint() | Turn() if name != "checkpoint":
             return value.position
+        case Result() if value.called_by:
+            return getattr(value, value.called_by)
         case None | bool() | int() | float() | str() | Enum() | msgspec.Struct():
             return value
         case SessionHandle():

@@ -12,6 +12,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import checked_whole
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.operation_table import Method
 from mnemolog.server.client.connection import Connection
@@ -47,10 +48,11 @@ class Remote:
             checked_whole("limit" if last is None else "last", arguments.get("limit", PAGE_MAX), least=1)
             pages = self._pages(operation, arguments)
             first = next(pages)  # So that a refused call raises now.
-            items = chain(first.items, (item for page in pages for item in page.items))
             if operation.is_iterator:
-                return map(self._result, items)
-            found = Results(map(self._result, items))
+                return map(self._result, chain(first.items, (item for page in pages for item in page.items)))
+            whole = [first, *pages]
+            found = Results(self._result(item) for page in whole for item in page.items)
+            found.next = None if whole[-1].next is None else Position(whole[-1].next)
             if last is not None and not falls:
                 found.reverse()
             found.stale = first.stale

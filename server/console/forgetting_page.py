@@ -216,8 +216,7 @@ async def _rehearsed(store: AsyncMemoryStore, selection: Selection) -> ForgetRep
 
 def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> SessionPreview:
     session = known_session(store, session_id)
-    found = store.turns(session_id, after=after, limit=most + 1)
-    listed = found[:most]
+    listed = store.turns(session_id, after=after, limit=most)
     lines = [
         PreviewLine(position=turn.position, kind="turn", who=turn.speaker or turn.role.value, text=excerpt(turn.text))
         for turn in listed
@@ -234,7 +233,7 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
         agent=session.agent,
         turns=turns,
         lines=tuple(lines),
-        more=len(found) > most,
+        more=listed.next is not None,
         last_position=listed[-1].position if listed else Position(after),
     )
 

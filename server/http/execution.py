@@ -200,7 +200,7 @@ def _page_of(operation: HttpOperation) -> Callable[[MemoryStore, dict[str, Any]]
             found = call(store, arguments)
             return _page((item for item in found if item.started_position > after), limit, of=found)
         first = call(store, arguments | {"limit": min(limit, PART)})
-        return _page(_read_on(partial(call, store), arguments, first, limit), limit, of=first)
+        return _page(_read_on(partial(call, store), arguments, first), limit, of=first)
 
     return page
 
@@ -219,27 +219,26 @@ def _end_of_part(store: MemoryStore, arguments: dict[str, Any]) -> int | None:
 def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None = None) -> CallResult:
     """Return the first items, at most `limit` and about `PAGE_BYTES`, as a list like `of`.
 
-    After `end` more may follow: the next page begins there if this one is not full.
+    After `end` more may follow: the next page begins there if this one has all items.
     """
-    found, size, is_full = Results[Any](), 0, False
+    found, size = Results[Any](), 0
     for item in items:
+        if len(found) == limit or size >= PAGE_BYTES:
+            end = _place(found[-1])
+            break
         found.append(item)
         size += len(to_printable_json(item, enc_hook=as_plain))
-        if is_full := len(found) == limit or size >= PAGE_BYTES:
-            break
     found.stale = getattr(of, "stale", None)
-    return CallResult(found, next=_place(found[-1]) if is_full else end)
+    return CallResult(found, next=end)
 
 
-def _read_on(call: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], part: Any, limit: int) -> Iterator[Any]:
-    """Yield the items of a list part by part, so that no more is read than a page has room for."""
-    left, cursor = limit, "before" if arguments.get("newest_first") else "after"
-    while True:
+def _read_on(call: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], part: Results[Any]) -> Iterator[Any]:
+    """Yield the items of a list part by part, so that little more is read than a page has room for."""
+    cursor = "before" if arguments.get("newest_first") else "after"
+    yield from part
+    while part.next is not None:
+        part = call(arguments | {"limit": PART, cursor: part.next})
         yield from part
-        wanted, left = min(left, PART), left - len(part)
-        if len(part) < wanted or left <= 0:
-            return
-        part = call(arguments | {"limit": min(left, PART), cursor: _place(part[-1])})
 
 
 def _place(item: Any) -> int:

@@ -24,13 +24,13 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
-from mnemolog.domain.result import Results, Stale
+from mnemolog.domain.result import Result, Results, Stale
 from mnemolog.domain.session import Original, SessionHandle
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
-from mnemolog.results import Checkpoint, NewTurn
+from mnemolog.results import NewTurn
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.routes import LEFT_OUT_ARGUMENTS, HttpOperation
 from mnemolog.session import Session, SessionAt
@@ -130,7 +130,6 @@ _ARGUMENT_TYPES: Final[dict[Any, Any]] = {
     timedelta: float,
     Path: str,
     SessionHandle: str,
-    Checkpoint: str,
     NewTurn: dict[str, Any],
     Turn: int,
 }
@@ -141,6 +140,8 @@ def travels_as(hint: Any) -> Any:
     """Return the type that a value of a type hint has in JSON."""
     if hint in _ARGUMENT_TYPES:
         return _ARGUMENT_TYPES[hint]
+    if isinstance(hint, type) and issubclass(hint, Result) and hint.called_by:
+        return int if hint.called_by == "position" else str
     kind = get_origin(hint)
     if kind in (Union, UnionType):
         parts = {travels_as(part): None for part in get_args(hint)}

@@ -113,5 +113,5 @@ def test_the_command_line_finds_a_phrase_and_prints_positions(folder, run):
     assert "…" in run("find", folder, "needle").stdout
     assert "needle" in run("find", folder, "needle").stdout
     assert len(run("find", folder, "needle").stdout) < 400
-    assert "--after 2" in run("find", folder, "ferry", "--limit", "1").stdout
+    assert "--after 2" in run("find", folder, "ferry", "--limit", "1").stderr
     assert [turn["position"] for turn in run("find", folder, "FERRY", "--json").json] == [2, 4]

@@ -3,6 +3,7 @@
 import inspect
 import json
 import typing
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -10,14 +11,17 @@ import msgspec
 import pytest
 
 import mnemolog
-from mnemolog import MemoryStore, Session
+from mnemolog import MemoryStore, Session, connect
 from mnemolog.audit.service import AuditService
+from mnemolog.domain.errors import InvalidInput, ModelRefused
 from mnemolog.domain.event import Event
 from mnemolog.domain.result import Result, Results
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.session import SessionAt
 from mnemolog.working_memory import WorkingMemory
+from tests.support import HashEncoder
+from tests.through_http import Served
 
 
 @pytest.fixture
@@ -180,3 +184,28 @@ def test_the_version_is_that_of_the_installed_package():
 def test_times_in_results_are_in_utc(filled):
     """So they compare, and print the same everywhere."""
     assert all(hit.said_at.tzinfo is UTC for hit in filled.recall("dog", mode="text"))
+
+
+@pytest.mark.parametrize("through_http", [False, True])
+def test_a_call_that_takes_a_name_takes_what_a_list_returns(folder, through_http):
+    """A checkpoint, a token, a model, a distrust; anything else is refused by the name of the argument."""
+    with (
+        MemoryStore.open(folder, model=(encoder := HashEncoder())) as local,
+        closing(Served(local)) as served,
+        connect(served.url) as remote,
+    ):
+        store = remote if through_http else local
+        trip = store.session("trip")
+        local.models.add(encoder)
+        saved, token = trip.checkpoint("before"), store.admin.create_token("alice", verbs=["read"]).token
+        made = store.distrust(actor="crawler", reason="forged")
+        assert trip.restore(saved) == trip.restore(saved.id) == saved
+        assert trip.branch("other", at=saved).id == "other"
+        trip.delete_checkpoint(*trip.checkpoints())
+        assert store.admin.revoke_token(*store.admin.tokens()).id == token.id
+        assert store.trust_again(*store.distrusts()).position == made.position
+        with pytest.raises(ModelRefused, match="activate another one first"):
+            store.models.drop(*store.models.list())
+        for field, call in (("checkpoint", trip.restore), ("token", store.admin.revoke_token)):
+            with pytest.raises(InvalidInput, match=field):
+                call(store)

@@ -13,6 +13,7 @@ from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.agent_tools.tool import PARAMETERS, Effect, Tool, made
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.store import AsyncSession
+from mnemolog.domain.result import Results
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.session import Session
 
@@ -54,9 +55,14 @@ async def _session_list(
     *,
     scope: str | list[str] = "",
     limit: Annotated[int, Meta(description="Maximum number; the newest are returned.", ge=1, le=1_000)] = 100,
-) -> list[SessionSummary]:
+    before: Annotated[int | None, Meta(description="Only started before this position: the next page.")] = None,
+) -> Results[SessionSummary]:
     """Return sessions in the order in which they were started."""
-    return (await memory.store.sessions(scope=scope))[-limit:]
+    listed = await memory.store.sessions(scope=scope)
+    known = [item for item in listed if before is None or item.started_position < before]
+    found = Results(known[-limit:])
+    found.next = found[0].started_position if len(known) > limit else None
+    return found
 
 
 async def _session_current(

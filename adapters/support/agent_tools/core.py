@@ -191,7 +191,7 @@ async def timeline(
         start = max(0, (await memory.store.head()).position - SCANNED_MAX)
     span = _times(memory, since=since, until=until)
     events = memory.store.audit.timeline(after=Position(start), session=session, by="said", **span)
-    kept: deque[Moment] = deque(maxlen=limit)
+    kept: deque[Moment] = deque(maxlen=2 * limit + 1)  # Two pages: the one before these begins after the first.
     more = False
     async for moment in events:
         if forward and len(kept) == limit:
@@ -200,11 +200,14 @@ async def timeline(
         kept.append(moment)
     lines = [
         f"@{item.position} {dated(item.said_at or item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}"
-        for item in kept
-    ]
+        for item in [*kept][-limit:]
+    ] or [NOTHING]
     if more:
         lines.append(f"(more: after={kept[-1].position})")
-    return "\n".join(lines) or NOTHING
+    elif not forward and (len(kept) > limit or start):
+        before = kept[0].position if len(kept) > 2 * limit else start - (SCANNED_MAX if len(kept) <= limit else 0)
+        lines.insert(0, f"(earlier: after={max(before, 0)})")
+    return "\n".join(lines)
 
 
 async def working_memory(

@@ -110,6 +110,8 @@ class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
 
     position: Position
     result: Result
+    next: Position | None = None
+    """Set if the `limit` left some out: `before` or `after` for those."""
 
     def __str__(self) -> str:
         """Return it as text for a model: a text as it is, anything else as JSON without what is empty."""
@@ -183,7 +185,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         before = await memory.store.head()
         result = await self.function(memory, **given)
         after = before if self.effect == "reads" else await memory.store.head()
-        return Answer(position=after.position, result=result)
+        return Answer(position=after.position, result=result, next=getattr(result, "next", None))
 
 
 def made(
