@@ -230,6 +230,7 @@ OWN = [
     ("doctor", "actor", "who acts, in each event"),
     ("keys", "wrap", "without it, a dry run"),
     ("session_list(), timeline()", "limit", "a model reads no endless list"),
+    ("session_list()", "before", "the next page of it"),
 ]
 """Options that are no parameter, and what they are."""
 
