@@ -99,7 +99,7 @@ def parse_field_map(options: Sequence[str]) -> FieldMap:
 Found = list[tuple[str, Any]]
 """Names and values of the fields that make up a target."""
 
-_PLANS_MAX: Final = 1_000
+PLANS_MAX: Final = 1_000
 
 
 class Lookup:
@@ -121,8 +121,8 @@ class Lookup:
         shape = tuple(row)
         plan = self._plans.get(shape)
         if plan is None:
-            plan = self._plan(row)
-            if len(self._plans) < _PLANS_MAX:
+            plan = self.plan(row)
+            if len(self._plans) < PLANS_MAX:
                 self._plans[shape] = plan
         found: dict[str, Found] = {}
         for target, fields in plan.items():
@@ -130,10 +130,6 @@ class Lookup:
             if values:
                 found[target] = values if target in self._fields else values[:1]
         return found
-
-    def names(self, target: str, row: dict[str, Any]) -> list[str]:
-        """Return the fields of a row that may fill a target."""
-        return self._plan(row).get(target, [])
 
     def mapping(self) -> dict[str, str]:
         """Return by target the fields that fill it in the rows so far, such as `date + time` or `text or body`."""
@@ -144,8 +140,8 @@ class Lookup:
         glue = {name: " + " if name in self._fields else " or " for name in filled}
         return {name: glue[name].join(filled[name]) for name in DEFAULT_FIELDS if name in filled}
 
-    def _plan(self, row: dict[str, Any]) -> dict[str, list[str]]:
-        """Return the fields that fill each target of such rows: most rows of a file have the same fields."""
+    def plan(self, row: dict[str, Any]) -> dict[str, list[str]]:
+        """Return by target the fields that may fill it in such rows."""
         usual = self._names or guessed_names(row)
         plan = {name: self._fields.get(name) or usual.get(name, ()) for name in DEFAULT_FIELDS}
         by_name = {folded(field): field for field in row}

@@ -11,6 +11,7 @@ from mnemolog.adapters.importers.fields import (
     DEFAULT_FIELDS,
     DEFAULT_MAP,
     OF,
+    PLANS_MAX,
     FieldMap,
     Found,
     Lookup,
@@ -52,6 +53,7 @@ class MessageReader:
         self._stem = stem_of(maker.path)
         self.lookup = Lookup(fields, form.fields)
         self._around: dict[str, Any] = {}
+        self._shapes: dict[tuple[str, ...], tuple[list[str], unread.Walk]] = {}
 
     def turns(self, messages: Iterable[Message], refuse: Refuse) -> Iterator[ImportedTurn]:
         """Yield the turns of messages. One that cannot be a turn goes to `refuse` and does not hide the others."""
@@ -78,9 +80,10 @@ class MessageReader:
         if not self._form.fields and "text" not in self._fields:
             content = unwrapped(content)
         fields = {**message.shared, **content} if message.shared else content
+        thoughts, walk = self._shape(fields)
         turn, why = None, list[str]()
         try:
-            if any(value is True and folded(name) in _THOUGHT for name, value in content.items()):
+            if any(content[name] is True for name in thoughts):
                 raise LeftOut(NOT_SAID)
             turn = self._turn(message, fields if self._form.said is None else self._form.said(fields))
         except LeftOut as left_out:
@@ -90,26 +93,43 @@ class MessageReader:
             with suppress(InvalidInput):
                 parts = list(left_out_of(said))
                 why = parts[:1] if why == [EMPTY] and parts else why or parts
-        unread.count(self._maker.left_out, self._reasons(why, message, content, turn))
+        unread.count(self._maker.left_out, self._reasons(why, message, walk, turn))
         return turn
 
-    def _reasons(
-        self, why: list[str], message: Message, content: dict[str, Any], turn: ImportedTurn | None
-    ) -> Iterator[str]:
-        """Yield why something was left out, and the fields that are not in the turn.
+    def _shape(self, fields: dict[str, Any]) -> tuple[list[str], unread.Walk]:
+        """Return which fields of such messages say that it is a thought, and what finds the values that are unread."""
+        shape = tuple(fields)
+        if shape not in self._shapes:
+            plan = self.lookup.plan(fields)
+            whole = _WHOLE if self._form.said is not None else _WHOLE | {"metadata"}
+            read = {field for part in whole for field in plan.get(part, ())}
+            read |= {*self._form.links, *(name.removeprefix(OF) for name in read)}
+            known = [name for name in fields if folded(name) in _THOUGHT], unread.Walk(read)
+            if len(self._shapes) >= PLANS_MAX:
+                return known
+            self._shapes[shape] = known
+        return self._shapes[shape]
+
+    def _reasons(self, why: list[str], message: Message, walk: unread.Walk, turn: ImportedTurn | None) -> Iterable[str]:
+        """Return why something was left out, and the fields that are not in the turn.
 
         A message with words under another name is not called empty.
         """
-        turns = () if turn is None else (turn,)
-        read = {field for part in _WHOLE for field in self.lookup.names(part, {**message.shared, **content})}
-        read |= {*self._form.links, *(name.removeprefix(OF) for name in read)}
-        found = [*unread.unread(message.content, turns, read=read)]
-        if turn is not None and message.around is not self._around:
+        taken = () if turn is None else (turn.text, turn.metadata, turn.tool_calls)
+        is_plain = turn is not None and self._form.said is None and turn.text in message.content.values()
+        turns = None if is_plain else unread.Turns(() if turn is None else (turn,))
+        found = walk.unread(message.content, turns, taken)
+        if turn is not None and message.around and message.around is not self._around:
             self._around = message.around
-            found += unread.unread(message.around, turns, read=read)
-        words = [path.rpartition(".")[2] for path, leaf in found if isinstance(leaf, str)]
-        yield from (reason for reason in why if reason != EMPTY or "text" not in usual_names(words))
-        yield from unread.fields(found) if turn is not None or why == [EMPTY] else ()
+            found += walk.unread(message.around, turns or unread.Turns((turn,)), taken)
+        if why == [EMPTY]:
+            words = {
+                reason.removeprefix(unread.FIELD).rpartition(".")[2] for reason, leaf in found if isinstance(leaf, str)
+            }
+            why = [] if "text" in usual_names(words) else why
+        elif turn is None:
+            return why
+        return (*why, *{reason for reason, _ in found})
 
     def _turn(self, message: Message, fields: dict[str, Any]) -> ImportedTurn:
         found = self.lookup.found(fields)
@@ -124,7 +144,7 @@ class MessageReader:
             text, calls, metadata = said.text, said.tool_calls, metadata | said.metadata
             role = Role.TOOL if said.role is Role.TOOL else None  # It has nothing but results of tools.
         if not text and not calls:
-            if self.lookup.names("text", fields):
+            if self.lookup.plan(fields).get("text"):
                 raise LeftOut(EMPTY)
             named = self._fields.get("text")
             missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"

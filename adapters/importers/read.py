@@ -253,6 +253,7 @@ def _turns_by_line(
     source: Source, reader: Reader, read: Sequence[str], left_out: Counter[str]
 ) -> Iterator[ImportedTurn]:
     """Yield the turns in the lines of a transcript: all of a line, or none if it is refused."""
+    walk = unread.Walk(read)
     for number, row in source.rows():
         before = left_out.total()
         try:
@@ -262,7 +263,7 @@ def _turns_by_line(
             continue
         if entry is not None and entry.turns:
             links = (entry.name, entry.follows, entry.works_for, entry.copied_from, entry.folder)
-            unread.count(left_out, unread.fields(unread.unread(row, entry.turns, read=read, also=links)))
+            unread.count(left_out, {reason for reason, _ in walk.unread(row, unread.Turns(entry.turns, links))})
             yield from entry.turns
         elif left_out.total() == before:
             unread.count(left_out, [f"line {quoted(row.get('type'))}"])

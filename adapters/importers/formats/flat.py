@@ -17,7 +17,7 @@ from mnemolog.adapters.importers.format import Conversation, Format, Message, be
 from mnemolog.adapters.importers.formats.stores import columns_in, rows_in
 from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.turn import as_label
-from mnemolog.adapters.importers.unread import fields, leaves
+from mnemolog.adapters.importers.unread import EVERYTHING
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import said_in
 from mnemolog.domain.role import Role
@@ -65,7 +65,7 @@ def _conversations(value: Any, session: str, levels: int = LEVELS_MAX) -> Iterat
     elif turns is None:
         yield Conversation([value])
     elif levels and any(_turns_in(turn) is not None for turn in turns):
-        yield Conversation((), left_out=Counter(fields(leaves(beside(value, turns)))))
+        yield Conversation((), left_out=Counter({reason for reason, _ in EVERYTHING.unread(beside(value, turns))}))
         for number, inner in enumerate(turns, start=1):
             yield from _conversations(inner, f"{session}-{number}", levels - 1)
     else:

@@ -31,7 +31,9 @@ def columns_in(value: Any) -> dict[str, list[Any]]:
     """
     is_object = isinstance(value, dict) and not isinstance(value.get("role"), str)
     lists = {name: item for name, item in value.items() if isinstance(item, list)} if is_object else {}
-    longest = max(map(len, lists.values()), default=0)
+    if len(lists) < 2:
+        return {}
+    longest = max(map(len, lists.values()))
     columns = {name: item for name, item in lists.items() if len(item) == longest}
     texts = [name for name, item in columns.items() if any(isinstance(cell, str) for cell in item)]
     return columns if len(columns) > 1 and texts else {}
