@@ -121,7 +121,7 @@ class MessageReader:
         found = walk.unread(message.content, turns, taken)
         if turn is not None and message.around and message.around is not self._around:
             self._around = message.around
-            found += walk.unread(message.around, turns or unread.Turns((turn,)), taken)
+            found += walk.unread(message.around, turns or unread.Turns((turn,)))
         if why == [EMPTY]:
             words = {
                 reason.removeprefix(unread.FIELD).rpartition(".")[2] for reason, leaf in found if isinstance(leaf, str)

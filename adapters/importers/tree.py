@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from mnemolog.adapters.importers.turn import DAMAGED, OTHER_BRANCH
+from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, OTHER_BRANCH
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -64,6 +64,23 @@ def shown(nodes: Mapping[str, Node], current: object) -> tuple[list[dict[str, An
     if roots and not nodes.keys() & set(roots):
         missing -= 1  # Exports of claude.ai name a root that they do not have.
     return messages, Counter({OTHER_BRANCH: len(said) - len(messages), DAMAGED: broken + missing})
+
+
+def shown_of(
+    messages: Iterable[Any], links: tuple[str, str], current: object
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Return what `shown` does, of a list of messages: `links` are the fields with a message's id and its parent's."""
+    nodes, twice = dict[str, Node](), 0
+    for number, message in enumerate(messages):
+        name, parent = map(message.get, links) if isinstance(message, dict) else (None, None)
+        if isinstance(name, str) and name in nodes:
+            if nodes[name].message == message:
+                twice += 1
+                continue
+            name, parent = None, None  # The same message, changed.
+        nodes[name if isinstance(name, str) and name else f"message {number}"] = Node(message or 0, parent)
+    found, left_out = shown(nodes, current)
+    return found, left_out + Counter({DUPLICATE: twice})
 
 
 def _links(nodes: Mapping[str, Node]) -> tuple[dict[str, str], dict[str, dict[str, None]]]:

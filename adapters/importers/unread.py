@@ -86,7 +86,7 @@ class Walk:
     def unread(self, value: Any, turns: Turns | None = None, taken: Container[Any] = ()) -> list[tuple[str, Leaf]]:
         """Return the values that the turns do not hold, each with the reason that counts its field.
 
-        What is in `taken` is in them.
+        Without turns, what is in `taken` is held.
         """
         found, waiting = list[tuple[str, Leaf]](), [(self._top, value)]
         for at, container in waiting:  # It grows.
@@ -95,10 +95,11 @@ class Walk:
                 if inner is None or inner == "":
                     continue
                 field = at if name is None else at.below.get(name) or self._below(at, name)
-                if field.is_read or inner in taken:
+                if field.is_read or (turns is None and inner in taken):
                     continue
                 if isinstance(inner, dict | list | tuple):
-                    waiting.append((field, inner))
+                    if turns is None or inner not in turns.objects:
+                        waiting.append((field, inner))
                 elif not field.is_kind and not (
                     isinstance(inner, str) and (inner.isspace() or (turns and turns.hold(inner, field.is_text)))
                 ):

@@ -602,3 +602,23 @@ def test_any_table_is_read_as_turns_or_refused(tmp_path_factory, body, form):
     path = tmp_path_factory.mktemp("any") / "file"
     path.write_text("text,who\n" + body, encoding="utf-8", newline="")
     assert_read_or_refused(path, form)
+
+
+@pytest.mark.parametrize(
+    ("links", "said", "left_out"),
+    [
+        ({}, ["q", "a2", "q2"], 1),
+        ({"q2": "a1"}, ["q", "a1", "q2"], 1),
+        ({"a2": "a1"}, ["q", "a1", "a2", "q2"], 0),
+    ],
+)
+def test_of_an_answer_that_was_made_again_the_last_one_is_the_conversation(tmp_path, links, said, left_out):
+    """Where messages of a chat with a model name the one before. Among people a reply to a reply is no branch."""
+    before = {"q": None, "a1": "q", "a2": "q", "q2": "a2"} | links
+    rows = [{"messageId": name, "parentMessageId": parent, "text": name} for name, parent in before.items()]
+    with_model = [row | {"isCreatedByUser": row["text"].startswith("q")} for row in rows]
+    talk = written(tmp_path / "talk.json", {"messages": with_model})
+    people = written(tmp_path / "people.json", {"messages": [row | {"sender": "Anna"} for row in rows]})
+    (preview,) = preview_files(talk)
+    assert ([turn.text for turn in read_turns(talk)], preview.left_out.get("on another branch", 0)) == (said, left_out)
+    assert [turn.text for turn in read_turns(people)] == [*before]

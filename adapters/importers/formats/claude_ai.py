@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF
 from mnemolog.adapters.importers.format import Conversation, Format, beside, shared_by
-from mnemolog.adapters.importers.tree import Node, shown
-from mnemolog.adapters.importers.turn import DUPLICATE
+from mnemolog.adapters.importers.tree import shown_of
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_in, content_text
 
 _MESSAGES: Final = "chat_messages"
+_LINKS: Final = ("uuid", "parent_message_uuid")
 
 
 def recognizes(value: Any) -> bool:
@@ -28,21 +28,8 @@ def recognizes(value: Any) -> bool:
 def _conversations(value: Any, session: str) -> Iterator[Conversation]:
     if not recognizes(value):
         raise InvalidInput(_MESSAGES, "expected an object with a list of messages")
-    nodes: dict[str, Node] = {}
-    twice = 0
-    for number, message in enumerate(value[_MESSAGES]):
-        fields = message if isinstance(message, dict) else {}
-        name, parent = fields.get("uuid"), fields.get("parent_message_uuid")
-        if isinstance(name, str) and name in nodes:
-            if nodes[name].message == message:
-                twice += 1
-                continue
-            name, parent = None, None  # The same message, changed.
-        nodes[name if isinstance(name, str) and name else f"message {number}"] = Node(message or 0, parent)
-    messages, left_out = shown(nodes, value.get("current_leaf_message_uuid"))
-    yield Conversation(
-        messages, shared_by(value), session, left_out | {DUPLICATE: twice}, beside(value, value[_MESSAGES])
-    )
+    messages, left_out = shown_of(value[_MESSAGES], _LINKS, value.get("current_leaf_message_uuid"))
+    yield Conversation(messages, shared_by(value), session, left_out, beside(value, value[_MESSAGES]))
 
 
 def _said(message: dict[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from mnemolog.adapters.importers.fields import OF, unwrapped, usual_names
 from mnemolog.adapters.importers.format import Conversation, Format, Message, beside, shared_by
 from mnemolog.adapters.importers.formats.stores import columns_in, rows_in
 from mnemolog.adapters.importers.source import Source
+from mnemolog.adapters.importers.tree import shown_of
 from mnemolog.adapters.importers.turn import as_label
 from mnemolog.adapters.importers.unread import EVERYTHING
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message import said_in
+from mnemolog.domain.message import folded, role_beside, said_in
 from mnemolog.domain.role import Role
 
 LEVELS_MAX: Final = 3
@@ -69,9 +70,16 @@ def _conversations(value: Any, session: str, levels: int = LEVELS_MAX) -> Iterat
         for number, inner in enumerate(turns, start=1):
             yield from _conversations(inner, f"{session}-{number}", levels - 1)
     else:
-        yield Conversation(turns, shared_by(value), session, around=beside(value, turns))
+        names = {folded(name): name for name in turns[0]} if turns and isinstance(turns[0], dict) else {}
+        messages, left_out = turns, Counter[str]()
+        if names.keys() >= _LINKS and ("role" in names or role_beside(turns[0]) is not None):
+            # With a model, not among people, who reply to whom they like: an answer made again is a branch.
+            links, last = (names["messageid"], names["parentmessageid"]), turns[-1]
+            messages, left_out = shown_of(turns, links, last.get(links[0]) if isinstance(last, dict) else None)
+        yield Conversation(messages, shared_by(value), session, left_out, beside(value, turns))
 
 
+_LINKS: Final = {"messageid", "parentmessageid"}
 JSON: Final = Format(
     name="json",
     kind="a JSON array of turns or of conversations",
@@ -80,6 +88,7 @@ JSON: Final = Format(
         *("messages", "conversation", "conversations", "turns", "dialog", "dialogue", "history", "items", "data"),
         *("contents", "chat_history", "chat.messages", "chunkedPrompt.chunks"),
     ),
+    links=("parentMessageId", "parent_message_id"),
     conversations=_conversations,
 )
 
