@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,9 @@ from mnemolog.adapters.importers.entry import MakeReader
 from mnemolog.adapters.importers.fields import OF, Names, value_at
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.role import Role
+
+SAMPLES: Final = 10
+"""Messages that show what a conversation is."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -73,6 +76,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         """Return the messages of a conversation, None for any other value."""
         found = (value_at(value, path.split(".")) for path in self.lists)
         return next((messages for messages in found if isinstance(messages, list)), None)
+
+    def some_in(self, value: Any) -> list[dict[str, Any]]:
+        """Return the first messages of a conversation, or a value that is none, as far as they are objects."""
+        some = (self.list_in(value) or [value])[:SAMPLES]
+        return [message for message in some if isinstance(message, dict)]
 
     def conversations_in(self, value: Any, session: str) -> Iterator[Conversation]:
         """Yield the conversations in a JSON value. Raises `InvalidInput` for a value that cannot have any."""

@@ -15,7 +15,7 @@ from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_name
 from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.formats import chatgpt, claude_ai, claude_code, codex, csv_table, flat, stores
 from mnemolog.adapters.importers.message_reader import MessageReader, shown_fields
-from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, decode, samples, values
+from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, objects_on, values
 from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker, stem_of
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.limits import quoted
@@ -73,7 +73,7 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
             f"it looks like CSV, and none of its columns has a usual name for a text: {shown_fields(columns)}",
             csv_table.rows(source),
         )
-    found = list(samples(source))
+    found = list(values(source, sample=True))
     form = _of_program(found) or _general(found)
     if named and (form is None or form.transcript is not None):
         is_lines = found[0].on_line if found else not source.is_array
@@ -124,26 +124,16 @@ def _looks_like(source: Source, found: list[JsonValue]) -> str:
         if first.startswith(begins):
             return f"it looks like {kind}; import the messages in it, as JSON or CSV"
     if not found:
-        return f"it looks like {'broken JSON' if first[:1] in (b'{', b'[') else 'plain text'} ({_why_bad(first)})"
-    content = found[0].content
+        wrong = objects_on(first)[1]
+        why = f"the first line is not a JSON object{f': {wrong.why}' if wrong else ''}"
+        return f"it looks like {'broken JSON' if first[:1] in (b'{', b'[') else 'plain text'} ({why})"
+    content, is_document = found[0].content, found[0].alone
+    kind, part = ("one JSON document", "it") if is_document else ("one JSON array", "its first element")
     if found[0].on_line:
-        return f"it looks like JSON Lines, {_fields_of('the first line', content)}"
-    what = "one JSON document" if found[0].alone else "one JSON array"
-    return f"it looks like {what}, {_fields_of('it' if found[0].alone else 'its first element', content)}"
-
-
-def _fields_of(what: str, content: Any) -> str:
-    if isinstance(content, dict):
-        return f"and {what} has the fields {shown_fields(content)}"
-    return f"but {what} is not an object"
-
-
-def _why_bad(line: bytes) -> str:
-    try:
-        decode(line)
-    except InvalidInput as error:
-        return f"the first line is not a JSON object: {error.why}"
-    return "the first line is not a JSON object"
+        kind, part = "JSON Lines", "the first line"
+    is_object = isinstance(content, dict)
+    has = f"and {part} has the fields {shown_fields(content)}" if is_object else f"but {part} is not an object"
+    return f"it looks like {kind}, {has}"
 
 
 def _unknown(source: Source, why: str, rows: list[dict[str, Any]]) -> ImportRefused:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,36 +96,25 @@ class JsonValue(msgspec.Struct, frozen=True):
         return "the document" if self.alone else f"{'line' if self.on_line else 'element'} {self.number}"
 
 
-def values(source: Source) -> Iterator[JsonValue]:
-    """Yield the values of a file, each decoded when the caller gets to it. One that is not JSON is refused."""
+def values(source: Source, *, sample: bool = False) -> Iterator[JsonValue]:
+    """Yield the values of a file, each decoded when the caller gets to it. One that is not JSON is refused.
+
+    A `sample` has the first values, and refuses none. A broken array raises `ImportRefused`.
+    """
     if source.is_array:
-        yield from _elements(source)
+        yield from _elements(source, sample=sample)
         return
     whole = whole_document(source)
     if whole is not None:
         yield whole
-        source.tell(source.size)
+        if not sample:
+            source.tell(source.size)
         return
-    for number, line in source.lines():
+    for number, line in enumerate(source.head, start=1) if sample else source.lines():
         found, error = values_on(line)
         yield from (JsonValue(content, number, on_line=True, alone=False) for content in found)
-        if error is not None:
+        if error is not None and not sample:
             source.refuse(number, error)
-
-
-def samples(source: Source) -> Iterator[JsonValue]:
-    """Yield the first values of a file, without refusing any. A broken array raises `ImportRefused`."""
-    if source.is_array:
-        for number, data in enumerate(_split(source)[:SAMPLES_MAX], start=1):
-            with suppress(InvalidInput):
-                yield JsonValue(decode(data), number, on_line=False, alone=False)
-        return
-    whole = whole_document(source)
-    if whole is not None:
-        yield whole
-        return
-    for number, line in enumerate(source.head, start=1):
-        yield from (JsonValue(content, number, on_line=True, alone=False) for content in values_on(line)[0])
 
 
 def whole_document(source: Source) -> JsonValue | None:
@@ -152,20 +140,20 @@ def whole_document(source: Source) -> JsonValue | None:
         return None
 
 
-def _elements(source: Source) -> Iterator[JsonValue]:
+def _elements(source: Source, *, sample: bool) -> Iterator[JsonValue]:
     items = _split(source)
-    total = sum(len(item) for item in items) or 1
-    done = 0
-    for number, data in enumerate(items, start=1):
+    total, done = sum(map(len, items)) or 1, 0
+    for number, data in enumerate(items[:SAMPLES_MAX] if sample else items, start=1):
         try:
             content = decode(data)
         except InvalidInput as error:
-            source.refuse(number, f"element {number}: {error}")
+            if not sample:
+                source.refuse(number, f"element {number}: {error}")
         else:
             yield JsonValue(content, number, on_line=False, alone=False)
         done += len(data)
-        source.tell(done * source.size // total)
-    source.tell(source.size)
+        if not sample:
+            source.tell(source.size if number == len(items) else done * source.size // total)
 
 
 def _split(source: Source) -> list[memoryview]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import OF, unwrapped, usual_names
-from mnemolog.adapters.importers.format import Conversation, Format, Message, beside, shared_by
+from mnemolog.adapters.importers.format import SAMPLES, Conversation, Format, Message, beside, shared_by
 from mnemolog.adapters.importers.formats.stores import columns_in, rows_in
 from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.tree import shown_of
@@ -25,7 +25,6 @@ from mnemolog.domain.role import Role
 
 LEVELS_MAX: Final = 3
 """How deeply conversations of JSON may be nested."""
-_SAMPLES: Final = 10
 
 
 def has_usual_text(value: Any) -> bool:
@@ -49,14 +48,14 @@ def _turns_in(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
     found = None if has_usual_text(value) else JSON.list_in(value)
-    return found if found and any(isinstance(turn, dict | list) for turn in found[:_SAMPLES]) else None
+    return found if found and any(isinstance(turn, dict | list) for turn in found[:SAMPLES]) else None
 
 
 def _is_json(value: Any) -> bool:
     turns = _turns_in(value)
     if turns is None:
         return has_usual_text(value)
-    return any(has_usual_text(turn) or _turns_in(turn) is not None for turn in turns[:_SAMPLES])
+    return any(has_usual_text(turn) or _turns_in(turn) is not None for turn in turns[:SAMPLES])
 
 
 def _conversations(value: Any, session: str, levels: int = LEVELS_MAX) -> Iterator[Conversation]:
@@ -103,9 +102,7 @@ _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
 
 def _is_openai(value: Any) -> bool:
     messages = OPENAI.list_in(value)
-    return messages is not None and (
-        not messages or any(isinstance(message, dict) and "role" in message for message in messages[:_SAMPLES])
-    )
+    return messages is not None and (not messages or any("role" in message for message in OPENAI.some_in(value)))
 
 
 def _said_to_api(message: dict[str, Any]) -> dict[str, Any]:
@@ -142,15 +139,10 @@ OPENAI: Final = Format(
 )
 
 
-def _is_mem0(value: Any) -> bool:
-    memories = MEM0.list_in(value) or [value]
-    return any(isinstance(item, dict) and isinstance(item.get("memory"), str) for item in memories[:_SAMPLES])
-
-
-MEM0: Final = Format(
+MEM0: Final[Format] = Format(
     name="mem0",
     kind="memories of mem0",
-    recognizes=_is_mem0,
+    recognizes=lambda value: any(isinstance(item.get("memory"), str) for item in MEM0.some_in(value)),
     lists=("results",),
     fields={
         "text": ["memory"],
@@ -170,9 +162,10 @@ def _is_zep(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     messages = ZEP.list_in(value)
-    found = [value] if messages is None else [first for first in messages[:_SAMPLES] if isinstance(first, dict)]
     is_thread = messages is not None and bool(value.keys() & {"thread_created_at", "row_count", *_ZEP_IDS})
-    return any("content" in first and ("role_type" in first or ("uuid" in first and is_thread)) for first in found)
+    return any(
+        "content" in first and ("role_type" in first or ("uuid" in first and is_thread)) for first in ZEP.some_in(value)
+    )
 
 
 def _said_to_zep(message: dict[str, Any]) -> dict[str, Any]:

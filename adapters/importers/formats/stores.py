@@ -74,18 +74,13 @@ CHROMA: Final = Format(
 )
 
 
-def _is_item(value: Any) -> bool:
-    items = LANGGRAPH.list_in(value) or [value]
-    return any(
-        isinstance(item, dict) and isinstance(item.get("namespace"), list) and isinstance(item.get("value"), dict)
-        for item in items
-    )
-
-
-LANGGRAPH: Final = Format(
+LANGGRAPH: Final[Format] = Format(
     name="langgraph",
     kind="items of a LangGraph store",
-    recognizes=_is_item,
+    recognizes=lambda value: any(
+        isinstance(item.get("namespace"), list) and isinstance(item.get("value"), dict)
+        for item in LANGGRAPH.some_in(value)
+    ),
     lists=("items",),
     fields={
         "text": [f"value.{name}" for name in ("text", "content.content", "content", "memory", "data", "value")],
