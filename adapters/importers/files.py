@@ -71,7 +71,9 @@ def files_in(
         files.skipped.extend(str(file) for file in inside if file not in chosen)
     for given_files in named.values():
         one_by_one = len(given_files) == 1 or format is not None or not all(map(Path.is_file, given_files))
-        chosen = given_files if one_by_one else _with_conversations(given_files, format, fields, named=True) or given_files
+        chosen = (
+            given_files if one_by_one else _with_conversations(given_files, format, fields, named=True) or given_files
+        )
         files.found.extend(chosen)
         files.skipped.extend(str(file) for file in given_files if file not in chosen)
     return files
