@@ -226,9 +226,7 @@ def _parts(found: Found) -> list[Any]:
 
 
 def _time(found: Found | None) -> object:
-    if not found:
-        return None
-    return found[0][1] if len(found) == 1 else _joined(found, _WORDS)
+    return found[0][1] if found and len(found) == 1 else _joined(found, _WORDS)
 
 
 def _tool_calls(found: Found) -> list[Any]:
