@@ -28,6 +28,7 @@ from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.open import keys_of, open_log
+from mnemolog.infra.log.seen_head import Known, SeenHead
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
@@ -128,6 +129,8 @@ def restore_backup(
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             repeated = _forget_again(temporary, erasures)
             tokens, revoked = _settle_tokens(temporary, revoke_all=revoke_tokens)
+            with closing(SeenHead(temporary, manifest.log_id, writable=True)) as seen:
+                seen.saw(Known(manifest.head, bytes.fromhex(manifest.digest)))
             if not dry_run:
                 manifests.publish(temporary, folder.absolute())
     except errors.MnemologError as error:
