@@ -100,13 +100,17 @@ class StoreParts(SharedParts, SessionParts):
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget.
 
-        Nothing of that where the log has lost events: the store only reports on it.
+        Where the log has lost events, the store only reports on it, and this comes when the loss is accepted.
         """
         if self.telemetry is not None:
             self.telemetry.watch(self.gauges)
         if self.log.engine.seen.lost:
             structured_log.error("log.lost_events", path=self.layout.folder, why=self.log.engine.seen.lost)
-            return
+            self.admin.accepted = self._begin
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         try:
             self.nodes.opened()
         except BaseException:

@@ -43,6 +43,8 @@ class AdminService:
         accept_loss: Callable[..., None],
     ) -> None:
         self._accept_loss = accept_loss
+        self.accepted: Callable[[], None] | None = None
+        """What to do once a loss is accepted, if the log has lost events."""
         self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
         self._forgetting, self._nodes, self._boundary = forgetting, nodes, boundary
 
@@ -71,6 +73,9 @@ class AdminService:
         self._boundary.require_none("admin.doctor")
         if accept_loss:
             self._accept_loss(reason=reason)
+            if self.accepted is not None:
+                self.accepted()
+                self.accepted = None
             self.doctor(fix=True)
         return doctor.doctor(self._layout, self._log, self._projections, deep=deep, fix=fix, progress=progress)
 

@@ -198,7 +198,8 @@ class EventLog(fork_guard.OfOneProcess):
 
     def head_at(self, position: int) -> Head:
         """Return a position with the digest there, as the head was then; an empty digest where there is no event."""
-        self.event_at(Position(position))
+        with self.reading() as reads:
+            reads.event_at(position)
         return Head(position=Position(position), digest=(self.digest_at(Position(position)) or b"").hex())
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:

@@ -71,7 +71,7 @@ def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
 def _heads_in(path: Path, file: BinaryIO, *, from_end: bool) -> Iterator[Line]:
     number = 0
     if file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES) if from_end else 0):
-        file.readline()
+        file.readline(LINE_BYTES_MAX + 1)
     while line := file.readline(LINE_BYTES_MAX + 1):
         number += 1
         if line.isspace():

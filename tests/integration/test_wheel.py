@@ -20,7 +20,7 @@ def test_a_built_wheel_holds_every_file_of_the_package_and_has_help_for_every_co
     linked = [path.resolve().name for path in (ROOT / "api").iterdir() if path.is_symlink()]
     for folder in ("api", "src", *linked):
         shutil.copytree(ROOT / folder, tmp_path / folder, symlinks=True, ignore=NO_BYTECODE)
-    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
+    for name in ("LICENSE", "README.md", "pyproject.toml", "server.json", "setup.py"):
         shutil.copy(ROOT / name, tmp_path)
     build = "import setuptools.build_meta as backend; backend.build_wheel('.')"
     subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, check=True)
