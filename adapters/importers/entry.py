@@ -72,7 +72,6 @@ class Reader(Protocol):
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
         """Return the entry of a line, None if it has none. Raises `InvalidInput`."""
-        ...
 
 
 MakeReader = Callable[[TurnMaker], Reader]

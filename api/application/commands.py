@@ -264,7 +264,6 @@ class TurnSource(Protocol[Found]):
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[Found]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
-        ...
 
 
 def last_visible(

@@ -121,7 +121,6 @@ class AuditedReads(Protocol):
 
     def admitted(self, answer: Answer) -> Answer:
         """Return an answer without references to what lies outside of the boundary. Raises `LogDamaged`."""
-        ...
 
 
 _SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=None)

@@ -67,15 +67,12 @@ class Telemetry(Protocol):
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
         """Record a value of a counter or histogram of `INSTRUMENTS`."""
-        ...
 
     def watch(self, gauges: Gauges) -> None:
         """Call these at each collection, until `unwatch`."""
-        ...
 
     def unwatch(self, gauges: Gauges) -> None:
         """Undo `watch`."""
-        ...
 
 
 OK: Final = "ok"
