@@ -38,7 +38,6 @@ from mnemolog.domain.position import Micros
 from mnemolog.infra.log.engine import LogIdentity, StagedRow
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.engine import PostgresConnection, PostgresReader
-from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.postgres import Settings
 from tests.postgres import connect, database_on, own_server
 
@@ -114,13 +113,7 @@ class AnyLog(PostgresConnection):
     """Appends to one log after another through one connection, as a server of many tenants does."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(
-            Settings(url),
-            log=0,
-            identity=LogIdentity("", 1, Micros(0)),
-            path=NOWHERE,
-            seen=SeenHead(NOWHERE, "", writable=False),
-        )
+        super().__init__(Settings(url), log=0, identity=LogIdentity("", 1, Micros(0)), path=NOWHERE)
         self._heads: dict[int, tuple[int, bytes]] = {}
 
     def prepare(self, log: int) -> None:
@@ -130,7 +123,7 @@ class AnyLog(PostgresConnection):
 
     def reader(self, log: int) -> PostgresReader:
         """Return the queries of a log."""
-        return PostgresReader(self.driver, log, self._seen, b"")
+        return PostgresReader(self.driver, log, b"")
 
     def append_to(self, log: int, count: int = 1) -> None:
         """Append events to a log whose head is known."""
