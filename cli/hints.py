@@ -97,7 +97,15 @@ class CommandLine:
         words = [template.format(*given, store=shlex.quote(store), of=shlex.quote(of))]
         words += [value for number, value in enumerate(given) if number not in placed]
         options = found.options | ({"model": found.model} if found.model else {})
-        return f"`{' '.join(['mnemolog', *words, *map(shlex.quote, _options(options))])}`"
+        before, after = (map(shlex.quote, _options(given)) for given in (self._for_all_commands(), options))
+        return f"`{' '.join(['mnemolog', *before, *words, *after])}`"
+
+    def _for_all_commands(self) -> dict[str, Any]:
+        """Return the options that were typed before the command: a hint without them would be about another store."""
+        root = None if self.context is None else self.context.find_root()
+        if root in (None, self.context):
+            return {}
+        return {name: value for name, value in root.params.items() if _is_typed(root, name) and name != "verbose"}
 
     def _same(self, options: dict[str, Any]) -> str:
         """Return the command that failed with further options; only these, if it does not have them."""
@@ -145,6 +153,10 @@ def shown(parameter: Any) -> str:
     if parameter.param_type_name == "option":
         return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
     return str(parameter.metavar or parameter.name.upper()).strip("[].")
+
+
+def _is_typed(context: Any, name: str) -> bool:
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def _options(options: dict[str, Any]) -> list[str]:

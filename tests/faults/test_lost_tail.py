@@ -267,8 +267,9 @@ def test_a_witness_outside_refuses_a_folder_that_was_rolled_back(memory, tmp_pat
     with MemoryStore.open(old, **HOW) as store:
         assert store.recall("limit"), "nothing in the folder tells"
     assert_refused_when_opened(old, "has seen position 9; the log ends at 8", witness=witness)
-    assert run("--witness", str(witness), "recall", str(old), "limit").returncode == 3
+    refused = run("--witness", str(witness), "recall", str(old), "limit").exited(3)
     accept = "doctor", str(old), "--accept-loss", "--reason", "rolled back"
+    assert f"`mnemolog --witness {witness} doctor {old} --accept-loss --reason REASON`" in refused.stderr
     assert run("--witness", str(witness), *accept).returncode == 0
     with MemoryStore.open(old, **HOW, witness=witness) as store:
         record(store, 1)
