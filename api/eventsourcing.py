@@ -114,7 +114,7 @@ class LogAggregateRecorder(AggregateRecorder):
         if not self.log.keys(stream):
             rows = self.log.stored_versions(stream, after=gt, upto=lte, descending=desc, limit=limit)
             return [StoredEvent(originator_id, *row[2:5]) for row in rows]
-        rows = self.log.stored_versions(stream, after=None, upto=None, descending=False, limit=None)
+        rows = self.log.stored_versions(stream)
         found = (StoredEvent(originator_id, int(key or version), *stored) for _, _, version, *stored, key, _ in rows)
         chosen = (
             item

@@ -27,7 +27,6 @@ from mnemolog.domain.display import visible
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
 """`1`: every `recall` and every server of tools records query and answer in the log."""
-WITNESS_VARIABLE: Final = "MNEMOLOG_WITNESS"
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
 KEY_FILE: Final = "MNEMOLOG_KEY_FILE"
@@ -325,6 +324,15 @@ def _require_model(given: str) -> str:
     return given
 
 
+WitnessFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--witness",
+        envvar="MNEMOLOG_WITNESS",
+        metavar="FILE",
+        help="A file outside of the store that keeps heads of its log: what it remembers must be there.",
+    ),
+]
 ModelName = Annotated[
     str,
     typer.Option(
@@ -358,15 +366,7 @@ def _commands(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log to stderr what is done: names and numbers, no content.")
     ] = False,
-    witness: Annotated[
-        Path | None,
-        typer.Option(
-            "--witness",
-            envvar=WITNESS_VARIABLE,
-            metavar="FILE",
-            help="A file outside of the store that keeps heads of its log: what it remembers must be there.",
-        ),
-    ] = None,
+    witness: WitnessFile = None,
     key_file: Annotated[
         str | None,
         typer.Option(

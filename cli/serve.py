@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mnemolog.adapters.extras import require
-from mnemolog.cli.app import WITNESS_VARIABLE, ModelName, Receipts, StoreCommand, UsageError, app, chosen_model
+from mnemolog.cli.app import ModelName, Receipts, StoreCommand, UsageError, WitnessFile, app, chosen_model
 from mnemolog.cli.hints import for_all_commands
 from mnemolog.defaults import BODY_MAX, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.structured_log import ROOT
@@ -70,15 +70,7 @@ def serve(
         bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")
     ] = False,
     receipts: Receipts = False,
-    witness: Annotated[
-        Path | None,
-        typer.Option(
-            "--witness",
-            envvar=WITNESS_VARIABLE,
-            metavar="FILE",
-            help="Keep heads of the log in this file, outside of the store.",
-        ),
-    ] = None,
+    witness: WitnessFile = None,
     audit_reads: Annotated[
         Path | None,
         typer.Option("--audit-reads", metavar="FILE", help="Append a line for each read: who, what, where."),

@@ -53,24 +53,6 @@ Row = tuple[Any, ...]
 """The columns of `LogRow`, as they are read. Making a `LogRow` of each would take a tenth of the time of `verify`."""
 
 
-def follows(
-    before: Any,
-    position: Any,
-    stream: Any,
-    version: Any,
-    topic: Any,
-    state: Any,
-    key: Any,
-    recorded_at: Any,
-    digest: Any,
-) -> bool:
-    """Whether a row of these columns is the event that was recorded after the one with the digest `before`."""
-    try:
-        return bool(link(before, position, stream, version, topic, state, key, recorded_at) == digest)
-    except (struct.error, TypeError):  # Damage can turn a value into one of another type.
-        return False
-
-
 class Chain:
     """The place of a reader in a log: position and digest of the last row, and the version of each stream so far.
 
@@ -87,8 +69,11 @@ class Chain:
 
     def follow(self, row: Row) -> list[Finding]:
         """Continue with the next row if it follows the rows before it. Otherwise return how it contradicts them."""
-        position, stream, version, *_, digest = row
-        sound = follows(self.digest, *row)
+        position, stream, version, topic, state, key, recorded_at, digest = row
+        try:
+            sound = link(self.digest, position, stream, version, topic, state, key, recorded_at) == digest
+        except (struct.error, TypeError):  # Damage can turn a value into one of another type.
+            sound = False
         known = self.versions.get(stream)
         if known is None:
             known = version - 1 if self._is_part and isinstance(version, int) else 0

@@ -117,7 +117,7 @@ class Forgetting:
         Return whether nothing is left. With `carry_on=False` only look. If it fails, it is tried again later, and
         `status` lists the requests.
         """
-        if self._log.keyring is None or self._log.appends.is_read_only:
+        if self._log.keyring is None or self._log.is_read_only:
             return True
         try:
             if self._is_settled():

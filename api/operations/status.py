@@ -121,7 +121,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     address, moved_to, projector = read_address(layout.folder), log.moved_to(), projections.projector_status()
     return Status(
         path=str(layout.folder),
-        read_only=log.appends.is_read_only,
+        read_only=log.is_read_only,
         log_id=at_head.log_id,
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),
@@ -164,7 +164,7 @@ def _status_alone(layout: StoreLayout, log: EventLog, projections: ProjectionSet
     caches = [cache for cache in PROJECTIONS if isinstance(cache, Cache)]
     return Status(
         path=str(layout.folder),
-        read_only=log.appends.is_read_only,
+        read_only=log.is_read_only,
         log_id=log.log_id,
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),

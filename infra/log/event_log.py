@@ -156,9 +156,8 @@ class EventLog(fork_guard.OfOneProcess):
         if found is None:
             return None
         digest = _digest(found, position=position)
-        self.engine.seen.saw(
-            seen_head.Known(position, digest)
-        )  # Whoever gets it may build a projection from what it is of.
+        # Whoever gets it may build a projection from what it is of.
+        self.engine.seen.saw(seen_head.Known(position, digest))
         return digest
 
     @property
@@ -172,9 +171,8 @@ class EventLog(fork_guard.OfOneProcess):
 
     def losses(self) -> list[RecordedEvent]:
         """Return the losses that were accepted, in order; none where damage hides them."""
-        with as_it_is(), suppress(errors.LogDamaged), self.reading() as reads:
-            rows = reads.versions(LOSS_STREAM, after=None, upto=None, descending=False, limit=None)
-            return self._codec.recorded_events(rows)
+        with as_it_is(), suppress(errors.LogDamaged):
+            return self._codec.recorded_events(self.stored_versions(LOSS_STREAM))
         return []
 
     def accepted(self) -> set[str]:

@@ -200,7 +200,7 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
 
 def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
     """Decrypt the newest content of a stream that was encrypted with a series. Raises `KeysMissing`, `LogDamaged`."""
-    newest = log.stored_versions(stream, after=None, upto=None, descending=True, limit=STATES_MAX)
+    newest = log.stored_versions(stream, descending=True, limit=STATES_MAX)
     for _, _, version, topic, state, *_ in newest:
         # Damage can turn a value into one of another type, which the check of the log reports.
         if isinstance(state, bytes) and state[:1] == _SEALED and state[2:3] == bytes((series,)):
@@ -256,7 +256,7 @@ def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     """Yield what is wrong around the files: too little room, keys that others may read, a store within a store."""
     folder = context.layout.folder.absolute()
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LITTLE_ROOM_BYTES and not log.appends.is_read_only:
+    if free_bytes < LITTLE_ROOM_BYTES and not log.is_read_only:
         why = f"its file system has {free_bytes:,} bytes left"
         action = f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes."
         yield issue("store", ".", "full", "problem", why=why, matters="Soon nothing can be recorded.", action=action)
