@@ -9,6 +9,7 @@ from pathlib import Path
 from mnemolog.application import commands
 from mnemolog.application.distrust import Distrusts
 from mnemolog.application.facts import FactKeys, Facts
+from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.read_audit import ReadsFile, reading
 from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
@@ -70,6 +71,7 @@ class SharedParts:
     forgetting: Forgetting
     tokens: Tokens
     fact_keys: FactKeys
+    names: NamesInUse
     wal_keeper: WalKeeper
     witness: Path | None
     """The file outside of the store that keeps heads of its log."""
@@ -126,7 +128,7 @@ class StoreParts(SharedParts, SessionParts):
     def within(self, scopes: Scopes) -> StoreParts:
         """Return parts for some scopes that share log, projections and snapshots with these. Raises `OutsideScope`."""
         self.log.require_usable()
-        boundary = Boundary(self.boundary.narrow(scopes))
+        boundary = Boundary(self.boundary.narrow(scopes), self.boundary.has)
         return _assembled(self, self.visible.within(boundary), is_part=True)
 
     def close(self) -> None:
@@ -159,7 +161,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     """
     chosen = with_defaults(StoreOptions, options)
     folder, address = place_of(path, log=chosen["log"], local=chosen["local"], keys=chosen["keys"])
-    boundary = Boundary(parse_scopes(chosen["scope"]))
+    scopes = parse_scopes(chosen["scope"])
     reranker = make_reranker(chosen["reranker"])
     clock = chosen["clock"] or SystemClock()
     read_only, telemetry = chosen["read_only"], chosen["telemetry"]
@@ -183,6 +185,9 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         answers_alone=answers_alone(folder),
     )
     snapshots = SnapshotStore(layout, log)
+    names = NamesInUse(log, projections)
+    boundary = Boundary(has=names.has_scope)
+    boundary = Boundary(boundary.narrow(scopes), names.has_scope)
     visible = VisibleEvents(log, SessionStates(log, snapshots, boundary=boundary), projections.session_titles, reads)
     if telemetry is not None:
         measure_appends(log, telemetry)
@@ -205,6 +210,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         ),
         tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
         fact_keys=FactKeys(projections),
+        names=names,
         wal_keeper=WalKeeper(log.path, log, partial(keep_heads, log, witness, clock)),
         witness=witness,
         telemetry=telemetry,
@@ -228,7 +234,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         visible=visible,
         agents=agents,
         sessions=Sessions(visible, agents, clock=shared.clock, limits=shared.limits),
-        facts=Facts(visible, projections, shared.fact_keys, clock=shared.clock),
+        facts=Facts(visible, projections, shared.fact_keys, shared.names, clock=shared.clock),
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         contexts=contexts,
         prefetcher=_prefetcher(shared, agents, contexts.recalls, visible),

@@ -45,6 +45,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, named, one_line, visible_lines
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.options import Option, options_of, takes_options
+from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.read_models import StandingStatement, Turn
@@ -345,7 +346,7 @@ def _show_found(turns: Sequence[Turn], search: Search, *, full: bool) -> None:
         if full:
             out.text(*place, who, text=turn.text, full=True)
         else:
-            out.line(*place, who, _from_phrase(turn.text, search(turn.text)))
+            out.line(*place, who, _from_phrase(normalized("NFC", turn.text), search(turn.text)))
     out.line(counted(len(turns), "turn"), style="dim")
 
 

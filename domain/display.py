@@ -24,7 +24,8 @@ _FLAG: Final = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000
 # width, tags outside of a flag. Joiners (U+200C, U+200D) and variation selectors are parts of words and of emoji.
 _UNSEEN: Final = "\u200b\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
 # Those, control characters (C0, DEL, C1), lone surrogates.
-_ESCAPED: Final = re.compile(f"{_FLAG}|[\x00-\x1f\x7f-\x9f{_UNSEEN}\ud800-\udfff]")
+ESCAPED: Final = re.compile(f"{_FLAG}|[\x00-\x1f\x7f-\x9f{_UNSEEN}\ud800-\udfff]")
+"""What is shown as an escape, and flags of regions, which are not: a black flag and tags."""
 _ESCAPED_IN_JSON: Final = re.compile(f"{_FLAG}|[\x7f-\x9f{_UNSEEN}]")
 
 
@@ -44,7 +45,7 @@ def named(session: str, title: str) -> str:
 
 def visible(text: str) -> str:
     r"""Return a text on one line, with what would steer a terminal or is unseen as escapes: `\x1b`, `\n`, `\u200b`."""
-    return text if text.isprintable() else _ESCAPED.sub(_escape, text)
+    return text if text.isprintable() else ESCAPED.sub(_escape, text)
 
 
 def visible_lines(text: str) -> str:

@@ -17,7 +17,6 @@ from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.unicode_normalization import normalized
 
 _STREAM_PREFIX: Final = "facts/"
 BECAUSE_MAX: Final = 100
@@ -135,12 +134,10 @@ def new_fact(
     session: str | None = None,
 ) -> FactAsserted:
     """Return the event that gives a key a value, checked. Raises `InvalidInput`, `LimitExceeded`."""
-    if normalized("NFC", checked_fact_key(key)) != key:
-        raise InvalidInput("key", f"another key looks like {key!r}: pass unicodedata.normalize('NFC', key)")
     if len(because) > BECAUSE_MAX:
         raise InvalidInput("because", f"{len(because)} turns; a fact rests on {BECAUSE_MAX} at most: name the best")
     return FactAsserted(
-        key=key,
+        key=checked_fact_key(key),
         value=checked_json("value", value, bytes_max=VALUE_BYTES_MAX),
         valid_from=None if valid_from is None else parse_valid_time("valid_from", valid_from),
         because=sorted({checked_position("because", position) for position in because}),

@@ -5,10 +5,13 @@ Sizes are bytes of UTF-8 (of the text) or of msgpack (of structured values).
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.display import ESCAPED
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, MemoryFull
 
@@ -38,6 +41,10 @@ BLOB_BYTES_MAX: Final = 64 << 20
 CHECKPOINT_BYTES_MAX: Final = 256 << 20
 """The size of all channels of a thread that change at one checkpoint, or that one task writes."""
 ITEM_BYTES_MAX: Final = 1 << 20
+
+
+MARKS: Final = "\u200c\u200d\u200e\u200f\u061c"
+"""Joiners and marks of direction: unseen, and part of how names are written."""
 
 
 class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +106,30 @@ def check_count(field: str, count: int, *, limit: int, unit: str) -> None:
 
 
 def checked_label(field: str, value: str, *, bytes_max: int = LABEL_BYTES_MAX) -> str:
-    """Return `value` if it is a one-line label: a name, an agent, a speaker."""
+    """Return `value` if it is a one-line label: a name, an agent, a speaker.
+
+    Joiners, marks of direction and all kinds of spaces are letters of names. What cannot be seen and is no part of a
+    word is refused by its name.
+    """
     checked_text(field, value, bytes_max=bytes_max)
     if not value.isprintable():
-        raise InvalidInput(field, "contains control characters")
+        for found in ESCAPED.findall(value):
+            if len(found) == 1:
+                called = f"U+{ord(found):04X} {unicodedata.name(found, 'control character')}"
+                raise InvalidInput(field, f"contains {called}, which cannot be seen in a name; leave it out")
+        if not value.strip(MARKS):
+            raise InvalidInput(field, "empty: nothing of it can be seen")
     return value
+
+
+def without_unseen(value: str) -> str:
+    """Return `value` as a label may have it: controls that are spaces become one, all else that is unseen goes."""
+    return value if value.isprintable() else ESCAPED.sub(_seen, value)
+
+
+def _seen(found: re.Match[str]) -> str:
+    sign = found[0]
+    return sign if len(sign) > 1 else " " if sign.isspace() else ""
 
 
 def checked_room(what: str, *, before: int, after: int, limit: int, unit: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from mnemolog.domain.errors import InvalidInput, OutsideScope
 from mnemolog.domain.limits import SCOPE_BYTES_MAX, check_count, checked_label
+from mnemolog.domain.spelling import Has, spelled
 
 Scope = NewType("Scope", str)
 """A normal path: segments joined by `/`, none empty. The root scope is the empty string."""
@@ -71,13 +72,22 @@ class Boundary(msgspec.Struct, frozen=True):
     """The scopes that a store was opened for. No scope bounds nothing."""
 
     scopes: Scopes = ()
+    has: Has = lambda _: False
+    """Whether anything in the log is in a scope, or below it."""
 
     def narrow(self, scopes: Scopes) -> Scopes:
-        """Return scopes within the boundary; those of the boundary itself for none. Raises `OutsideScope`."""
-        for scope in scopes:
+        """Return scopes within the boundary as the log spells them; those of the boundary itself for none.
+
+        Raises `OutsideScope`.
+        """
+        found = tuple(Scope(spelled(scope, self._has)) for scope in scopes)
+        for scope in found:
             if not covered(self.scopes, scope):
                 raise self.outside(f"scope {scope!r} is outside of it")
-        return scopes or self.scopes
+        return found or self.scopes
+
+    def _has(self, name: str) -> bool:
+        return any(covers(Scope(name), own) for own in self.scopes) or self.has(name)
 
     def one(self, scope: str | None) -> Scope:
         """Return the scope of what is written: the given one, or that of the boundary.

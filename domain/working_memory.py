@@ -29,6 +29,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.position import Micros
 from mnemolog.domain.session import opened
+from mnemolog.domain.spelling import spelled
 from mnemolog.domain.state import NoteState, SessionState, Value, entry_bytes, new_value
 
 RESERVED_PREFIX: Final = "mnemolog."
@@ -106,7 +107,7 @@ def set_value(
     (256 KiB a value) or `MemoryFull`.
     """
     state = opened(session_id, state)
-    checked_value_key(key)
+    key = _spelled(state, key)
     expires_at = checked_expiry(ttl, now=now)
     new = new_value(checked_json("value", value, bytes_max=VALUE_BYTES_MAX), expires_at=expires_at)
     old = state.values.get(key)
@@ -130,12 +131,20 @@ def delete_value(session_id: str, state: SessionState | None, key: str) -> list[
     Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput`.
     """
     state = opened(session_id, state)
-    return [ValueDeleted(key=key)] if checked_value_key(key) in state.values else []
+    key = _spelled(state, key)
+    return [ValueDeleted(key=key)] if key in state.values else []
 
 
 def clear_values(session_id: str, state: SessionState | None) -> list[Event]:
     """Decide to delete every key; no event if there is none. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [ValuesCleared()] if opened(session_id, state).values else []
+
+
+def _spelled(state: SessionState, key: str) -> str:
+    """Return a key as the values of a session spell it. Raises `InvalidInput`."""
+    if checked_value_key(key).isascii():
+        return key
+    return spelled(key, lambda name: any(known == name or known.startswith(f"{name}/") for known in state.values))
 
 
 def is_expired(value: Value, now: Micros) -> bool:
@@ -145,7 +154,7 @@ def is_expired(value: Value, now: Micros) -> bool:
 
 def value_at(state: SessionState, key: str, now: Micros) -> Any | Literal[Missing.MISSING]:
     """Return the value of `key` at `now`, or `MISSING`. Raises `InvalidInput` for what cannot be a key."""
-    value = state.values.get(checked_value_key(key))
+    value = state.values.get(_spelled(state, key))
     return MISSING if value is None or is_expired(value, now) else value.value
 
 

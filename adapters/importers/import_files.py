@@ -18,6 +18,8 @@ from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of, re
 from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
+from mnemolog.domain.scope import Scope
+from mnemolog.domain.spelling import spelled
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.history.states import SessionStates, evolve
@@ -106,7 +108,10 @@ def import_files(
             with open_file(path, format=format, fields=field_map, progress=tell, on_refused=on_refused) as opened:
                 try:
                     for turn in with_defaults(opened.turns, scope=scope, agent=agent):
-                        recording.add(turn.session, redacted(turn, redaction))
+                        turn = redacted(turn, redaction)
+                        if not turn.session.isascii() or not turn.scope.isascii():
+                            turn = _as_spelled(turn, store)
+                        recording.add(turn.session, turn)
                         if recording.is_full:
                             record()
                 except errors.ImportRefused:
@@ -134,6 +139,13 @@ def with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: st
             )
         else:
             yield turn
+
+
+def _as_spelled(turn: ImportedTurn, store: MemoryStore) -> ImportedTurn:
+    """Return a turn with its session and its scope as the log spells them (`mnemolog.domain.spelling`)."""
+    visible = visible_of(store)
+    scope = "".join(visible.boundary.narrow((Scope(turn.scope),) if turn.scope else ()))
+    return msgspec.structs.replace(turn, session=spelled(turn.session, visible.states.holds), scope=scope)
 
 
 def _record(tx: Transaction, item: Item, recording: Recording, *, states: SessionStates) -> bool:

@@ -23,6 +23,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
     quoted,
+    without_unseen,
 )
 from mnemolog.domain.message_content import call_name, calls_text
 from mnemolog.domain.moments import unix_micros
@@ -30,6 +31,7 @@ from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id
+from mnemolog.domain.unicode_normalization import normalized
 
 
 class TurnInFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,17 +158,18 @@ class TurnMaker:
         if shortened:
             metadata = metadata | {"tool_calls_shortened": True}
         said_at = None if _is_unset(said.time) else parse_time("time", said.time)
-        key = said.key or self.keys.key(said.session, role, said_at)
+        session = self._seen("session", said.session)
+        key = said.key or self.keys.key(session, role, said_at)
         return ImportedTurn(
             path=self.path,
             line=line,
             where=where or f"line {line}",
-            session=_session(said.session),
-            session_title=as_label(said.session_title) or "",
-            scope=_scope(said.scope),
-            agent=None if said.agent is None else _label("agent", said.agent),
+            session=_session(session),
+            session_title=as_label(self._seen("title", said.session_title or "")) or "",
+            scope=_scope(self._seen("scope", said.scope)),
+            agent=_label("agent", agent) if (agent := self._seen("agent", said.agent or "")) else None,
             role=role,
-            speaker=None if said.speaker is None else _label("speaker", said.speaker),
+            speaker=_label("speaker", speaker) if (speaker := self._seen("speaker", said.speaker or "")) else None,
             text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
             key=checked_key(key),
             by_place=not said.key,
@@ -175,6 +178,13 @@ class TurnMaker:
             tool_calls=checked_json("tool_calls", calls, bytes_max=METADATA_BYTES_MAX) if calls else [],
             metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},
         )
+
+    def _seen(self, field: str, value: str) -> str:
+        """Return a label without what cannot be seen in one, and count it if there was any."""
+        if value.isprintable() or (seen := without_unseen(value)) == value:
+            return value
+        self.left_out[f"unseen characters in {field}"] += 1
+        return seen.strip()
 
 
 def _is_unset(time: object) -> bool:
@@ -208,8 +218,7 @@ def as_label(value: str | None) -> str | None:
     """
     if value is None:
         return None
-    words = "".join(letter if letter.isprintable() else " " for letter in value).split()
-    label = " ".join(words)
+    label = " ".join(filter(None, normalized("NFC", without_unseen(value)).split(" ")))
     if len(label.encode(errors="replace")) > LABEL_BYTES_MAX:
         label = label.encode(errors="replace")[:LABEL_BYTES_MAX].decode(errors="ignore").strip()
     return label or None

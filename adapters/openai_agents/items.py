@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import LABEL_BYTES_MAX, TEXT_BYTES_MAX
+from mnemolog.domain.limits import LABEL_BYTES_MAX, TEXT_BYTES_MAX, without_unseen
 from mnemolog.domain.session import Original, original_of
 from mnemolog.results import NewTurn
 
@@ -83,4 +83,4 @@ def _said(value: Any) -> Iterator[str]:
 
 
 def _label(value: Any) -> str:
-    return value if isinstance(value, str) and len(value) <= LABEL_BYTES_MAX and value.isprintable() else ""
+    return value if isinstance(value, str) and len(value) <= LABEL_BYTES_MAX and without_unseen(value) == value else ""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypedDict, Unpack
 import msgspec
 
 from mnemolog.application import commands
+from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock, to_micros
@@ -25,6 +26,8 @@ from mnemolog.domain.position import Micros, Version
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covered, parse_scopes
+from mnemolog.domain.spelling import spelled
+from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
@@ -126,8 +129,11 @@ class FactKeys:
 class Facts:
     """The facts of one log, as far as its boundary shows them."""
 
-    def __init__(self, visible: VisibleEvents, projections: ProjectionSet, keys: FactKeys, *, clock: Clock) -> None:
+    def __init__(
+        self, visible: VisibleEvents, projections: ProjectionSet, keys: FactKeys, names: NamesInUse, *, clock: Clock
+    ) -> None:
         self._visible, self._projections, self._clock, self._known_keys = visible, projections, clock, keys
+        self._names = names
         self._log, self._boundary = visible.log, visible.boundary
 
     def assert_fact(
@@ -135,7 +141,7 @@ class Facts:
     ) -> Fact:
         """Append an assertion, and with `corrects` the retractions before it. See `MemoryStore.assert_fact`."""
         of = self._boundary.one(scope) if session is None else Scope(scope or "")  # That of a session is inside.
-        given = with_defaults(FactHow, how)
+        given, key = with_defaults(FactHow, how), self._key(of, key)
         turns = [item.position if isinstance(item, Turn) else item for item in given["because"]]
         event = new_fact(
             key=key, value=value, valid_from=given["valid_from"], because=turns, maker=given["maker"], session=session
@@ -180,7 +186,7 @@ class Facts:
     def find(self, key: str, *, scope: str | None, **when: Unpack[FactWhen]) -> Fact | None:
         """Return the fact of a key. See `MemoryStore.fact`."""
         of = self._boundary.one(scope)
-        checked_fact_key(key)
+        key = self._key(of, key)
         with self._reading(when) as (connection, known, _):
             return tables.fact(connection, of, key, known)
 
@@ -189,19 +195,25 @@ class Facts:
         within = self._boundary.narrow(parse_scopes(scope))
         checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
         with self._reading(when) as (connection, known, stale):
-            prefix, matches = re.split(r"[*?\[]", pattern)[0], partial(fnmatchcase, pat=pattern)
-            found = Results(tables.facts(connection, within, known, prefix=prefix, chosen=matches))
+            found = Results[Fact]()
+            for wanted in dict.fromkeys((pattern, normalized("NFC", pattern))):
+                prefix, matches = re.split(r"[*?\[]", wanted)[0], partial(fnmatchcase, pat=wanted)
+                found = found or Results(tables.facts(connection, within, known, prefix=prefix, chosen=matches))
         found.stale = stale
         return found
 
     def history(self, key: str, *, scope: str | None, **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return every assertion of a key. See `MemoryStore.fact_history`."""
         of = self._boundary.one(scope)
-        checked_fact_key(key)
+        key = self._key(of, key)
         with self._reading(when) as (connection, known, stale):
             found = Results(tables.history(connection, of, key, known))
         found.stale = stale
         return found
+
+    def _key(self, scope: str, key: str) -> str:
+        """Return a key as the facts of a scope spell it. Raises `InvalidInput`."""
+        return spelled(checked_fact_key(key), partial(self._names.has_key, scope))
 
     @contextmanager
     def _reading(self, when: FactWhen) -> Iterator[tuple[Any, Known, Any]]:

@@ -11,7 +11,7 @@ from mnemolog.application.tokens import Tokens
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results, name_of
-from mnemolog.domain.scope import Boundary
+from mnemolog.domain.scope import Boundary, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
@@ -151,6 +151,8 @@ class AdminService:
         The creation is an event; the log has only a digest of the token. Raises `InvalidInput`, `LimitExceeded`.
         """
         self._boundary.require_none("admin.create_token")
+        if not isinstance(scopes, str):
+            scopes = [self._boundary.narrow((item,))[0] if item else item for item in map(parse_scope, scopes)]
         return self._tokens.create(actor, verbs=verbs, scopes=scopes, expires_in=expires_in)
 
     def tokens(self) -> Results[Token]:

@@ -12,6 +12,7 @@ from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary, covered
 from mnemolog.domain.session import NO_SESSION, session_stream
+from mnemolog.domain.spelling import spelled
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
 from mnemolog.infra.runtime import fork_guard
@@ -190,7 +191,8 @@ class SessionStates:
             state = self.latest(name)
             return state is not None and covered(self.boundary.over(scope), state.started.scope)
 
-        return self.boundary.in_log("session", name, scope, keeps=keeps, has=self.holds)
+        found = self.boundary.in_log("session", name, scope, keeps=keeps, has=self.holds)
+        return found if found.isascii() else spelled(found, lambda id: id in self.boundary.scopes or self.holds(id))
 
     def known(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """Return what is known of a stream at or before `position` without reading the log."""

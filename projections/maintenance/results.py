@@ -86,7 +86,7 @@ class RebuildReport(Result, frozen=True, kw_only=True):
 
 
 Kind = Literal[
-    "log", "keys", "backup", "views", "tables", "cache", "vectors", "model", "quarantine", "leftover", "store"
+    "log", "keys", "backup", "views", "tables", "cache", "vectors", "model", "names", "quarantine", "leftover", "store"
 ]
 
 

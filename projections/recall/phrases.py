@@ -9,7 +9,7 @@ from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text, checked_whole
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans
-from mnemolog.domain.unicode_normalization import in_one_case
+from mnemolog.domain.unicode_normalization import in_one_case, normalized
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees
@@ -17,19 +17,22 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 
 Search = Callable[[str], int | None]
-"""Returns where a text holds a phrase, None if it does not."""
+"""Returns where a text holds a phrase, counted in its composed form (NFC); None if it does not."""
 
 POSITIONS_PER_READ: Final = 500
 """Turns that are read in one transaction."""
 
 
 def search_for(text: str) -> Search:
-    """Return the search for a phrase, in upper and lower case. Raises `InvalidInput` for an empty text."""
-    phrase = in_one_case(checked_text("text", text, bytes_max=QUERY_BYTES_MAX))
+    """Return the search for a phrase, in upper and lower case, with letters composed (NFC) in both.
+
+    Raises `InvalidInput` for an empty text.
+    """
+    phrase = in_one_case(normalized("NFC", checked_text("text", text, bytes_max=QUERY_BYTES_MAX)))
 
     def search(within: str) -> int | None:
         # Not a regular expression: one that ignores case takes time for the length of the phrase at every character.
-        at = in_one_case(within).find(phrase)
+        at = in_one_case(normalized("NFC", within)).find(phrase)
         return None if at < 0 else at
 
     return search

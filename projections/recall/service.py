@@ -225,7 +225,7 @@ class Recalls:
         """Answer a question without leaving a receipt. `snapshot` keeps `Answer.connection` open."""
         checked_number("timeout_s", timeout_s, most=WAIT_S_MAX)
         boundary = self._boundary
-        question = replace(question, scopes=boundary.narrow(question.scopes), alone=boundary != UNBOUNDED)
+        question = replace(question, scopes=boundary.narrow(question.scopes), alone=bool(boundary.scopes))
         with self._timed("mnemolog.recall", mode=question.mode):
             then, moment = (None, None) if as_of is None else known_at("as_of", as_of, self._projections.log)
             if then == ORIGIN and not isinstance(as_of, int) and question.session is None:

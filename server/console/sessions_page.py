@@ -12,7 +12,9 @@ from mnemolog.adapters.support.store_access import events_of, read, session_list
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.projections.read_models import SessionSummary
+from mnemolog.projections.recall.phrases import search_for
 from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
@@ -92,15 +94,16 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
 
 
 def _found(store: MemoryStore, phrase: str, at: AsOf) -> Found:
+    search, phrase = search_for(phrase), normalized("NFC", phrase)
     turns = [turn for turn in store.find(phrase, hidden=True, limit=FOUND_MAX) if turn.position <= at.position]
     shown = []
     for turn in reversed(turns[-TURNS_MAX:]):
-        start = max(turn.text.casefold().find(phrase.casefold()), 0)
+        text, start = normalized("NFC", turn.text), search(turn.text) or 0
         end, around = start + len(phrase), EXCERPT_CHARACTERS_MAX // 2
         pieces = {
-            "before": ("…" if start > around else "") + turn.text[max(start - around, 0) : start],
-            "phrase": turn.text[start:end],
-            "after": turn.text[end : end + around] + ("…" if end + around < len(turn.text) else ""),
+            "before": ("…" if start > around else "") + text[max(start - around, 0) : start],
+            "phrase": text[start:end],
+            "after": text[end : end + around] + ("…" if end + around < len(text) else ""),
         }
         who = turn.speaker or turn.role.value
         shown.append(FoundTurn(position=turn.position, session=turn.session, who=who, **pieces))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -137,6 +137,10 @@ class Users:
             raise InvalidInput("users", f"{self._file} cannot be used: {error}") from error
         self._users = {user.acts_as: user for user in checked}
 
+    def scopes(self) -> Iterator[str]:
+        """Yield the scopes that people are bound to."""
+        return (scope for user in self._users.values() for scope in user.scopes)
+
     def name_in(self, scope: Any) -> str:
         """Return the name that a request carries, empty if none. Raises `RequestRefused` where it may not carry one."""
         sent: list[str] = [
@@ -170,6 +174,8 @@ class Callers:
         self._last: tuple[TokensState, float] | None = None
         """The tokens that were read last, and when that was."""
         self._store, self._tokens = store, tokens_of(with_pools(store)[0])
+        if users is not None:
+            with_pools(store)[0].parts.names.people = users.scopes
         self._parts: LruCache[Scopes, AsyncMemoryStore] = LruCache(PARTS_MAX)
         self._reading: asyncio.Task[Known] | None = None
         self._next: asyncio.Task[Known] | None = None

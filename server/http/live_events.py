@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import events_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import boundary_of, events_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.read_audit import reading
@@ -155,11 +155,11 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> _Wanted:
     """Return what a caller asked for. Raises `UnknownSession`, `InvalidInput`."""
     log, after, session = events_of(store), given.get("after"), given.get("session")
-    head = log.head().position
+    head, scopes = log.head().position, parse_scopes(given.get("scope", ""))
     return _Wanted(
         after=head if after is None else position_at("after", after, log),
         head=head,
-        scopes=parse_scopes(given.get("scope", "")),
+        scopes=scopes and boundary_of(store).narrow(scopes),
         session=None if session is None else visible_of(store).state(session).session,
         topics=frozenset(given.get("topics", ())),
     )

@@ -81,7 +81,7 @@ def test_a_judgement_that_makes_no_sense_is_refused_and_nothing_is_written(store
         (answer.receipt, {"good": [answer.receipt]}, "is not a turn"),
         (answer.receipt, {"good": [good], "bad": [good, bad]}, "both good and bad"),
         (answer.receipt, {"good": [good], "nothing": True}, "says that no turn answers"),
-        (answer.receipt, {"nothing": True, "by": "two\nlines"}, "control characters"),
+        (answer.receipt, {"nothing": True, "by": "two\nlines"}, "control character"),
     ):
         with pytest.raises(InvalidInput, match=why):
             store.audit.judge(receipt, **judged)

@@ -14,7 +14,7 @@ from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor, L
 from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, is_copy
 from mnemolog.adapters.importers.transcripts.recording import Recorder
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.limits import SCOPE_BYTES_MAX
+from mnemolog.domain.limits import SCOPE_BYTES_MAX, without_unseen
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
 from mnemolog.infra.runtime.lru_cache import LruCache
@@ -303,7 +303,7 @@ def scope_of(folder: str) -> str:
     """Return a folder as a scope, cut at the front to the limit of a scope."""
     kept: list[str] = []
     for segment in reversed(folder.replace("\\", "/").split("/")):
-        clean = "".join(letter if letter.isprintable() else "_" for letter in segment)
+        clean = without_unseen(segment).strip()
         if clean and clean not in (".", "..", "*", "**"):
             if len("/".join([clean, *kept]).encode(errors="replace")) > SCOPE_BYTES_MAX:
                 break

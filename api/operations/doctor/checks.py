@@ -17,6 +17,7 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import noted_head
@@ -36,6 +37,7 @@ from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.maintenance.results import Issue, IssueWithFix, Severity
 from mnemolog.projections.maintenance.results import Kind as IssueKind
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.sql.database import fetch
 
 _LOG_MATTERS: Final = "The log is the source of truth. Nothing here can restore what it has lost."
 _KEYS_MATTER: Final = "Content can be neither read nor recorded. Nothing is lost, and nothing counts as forgotten."
@@ -51,6 +53,14 @@ BACKUP_OLD: Final = timedelta(days=30)
 STATES_MAX: Final = 64
 """Newest events of a stream among which one of each series of keys is looked for."""
 _SEALED: Final = bytes((SEALED,))
+
+
+_NAMES: Final = {
+    "session": "SELECT session FROM sessions WHERE session GLOB '*[^ -~]*'",
+    "scope": "SELECT scope FROM sessions WHERE scope GLOB '*[^ -~]*' UNION SELECT scope FROM fact_keys",
+    "fact": "SELECT scope || ' ' || key FROM fact_keys WHERE key GLOB '*[^ -~]*'",
+}
+"""The names that may be spelled in several ways."""
 
 
 class Looked(NamedTuple):
@@ -293,6 +303,18 @@ def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]
         matters, action = "Recalls search by words only, and new turns get no vectors.", sentence(error.hint)
         state = Drift.MISSING.value
         yield issue("model", str(models.own), state, severity, why=str(error), matters=matters, action=action)
+
+
+def check_names(context: StoreContext) -> Iterator[IssueWithFix]:
+    """Yield the names that stand for two things, because they are spelled in two ways."""
+    with context.projections.to_answer()[0].database.reading() as connection:
+        for what, query in _NAMES.items():
+            names = {name for (name,) in fetch(connection, query)}
+            for name in sorted(item for item in names if normalized("NFC", item) in names - {item}):
+                why = f"{name!a} and {normalized('NFC', name)!a} look the same"
+                matters = "They stay apart: what is in one is not in the other. New names are composed (NFC)."
+                action = "Write the one that is meant as `where` has it; nothing has to be done."
+                yield issue("names", f"{what} {name!a}", "double", "note", why=why, matters=matters, action=action)
 
 
 def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:

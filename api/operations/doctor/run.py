@@ -131,6 +131,7 @@ def _check(
         ("the keys", partial(checks.check_keys, context, log, looked)),
         ("the model", partial(checks.check_model, context, given=model_given)),
         *((projection.name, partial(projection.check, context, deep=deep)) for projection in PROJECTIONS),
+        ("the names", partial(checks.check_names, context)),
         ("the quarantine", partial(checks.check_quarantine, context)),
         ("leftover files", partial(checks.check_stale_files, context)),
         ("the backups", partial(checks.check_backup, context, log)),
@@ -139,6 +140,8 @@ def _check(
     ):
         if name == "the backups" and "log" in seen:
             continue  # A backup of a damaged log is refused.
+        if name == "the names" and seen & {"log", "keys", "views"}:
+            continue  # The views list them.
         found = list(_whole(name, check, context.layout.folder, looked))
         # Several checks may find the same problem of the log or the keys; the first one reports it.
         yield from (item for item in found if item.issue.what not in seen & {"log", "keys"})
