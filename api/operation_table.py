@@ -90,6 +90,7 @@ _STORE: Final = (
     _on(MemoryStore, MemoryStore.recall),
     _on(MemoryStore, MemoryStore.context),
     _on(MemoryStore, MemoryStore.standing),
+    _on(MemoryStore, MemoryStore.end_standing, "record"),
     _on(MemoryStore, MemoryStore.find),
     _on(MemoryStore, MemoryStore.head, of_log_alone=True),
     _on(MemoryStore, MemoryStore.position_at, of_log_alone=True),

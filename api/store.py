@@ -14,6 +14,7 @@ from mnemolog.application.commands import Switched
 from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.read_audit import gated, gives_back
+from mnemolog.application.standing import end_standing
 from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import kept_outside, verify_store
 from mnemolog.defaults import DEFAULT_AGENT
@@ -21,11 +22,11 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
-from mnemolog.domain.moments import Time, When, parse_time, position_at
+from mnemolog.domain.moments import Time, When, checked_position, parse_time, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.request import as_it_is
-from mnemolog.domain.result import Results
+from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.spans import Span
@@ -583,6 +584,25 @@ class MemoryStore(OfOneProcess):
         found = self.parts.contexts.standing(asked, of=of, as_of=as_of)
         self.parts.session_list.warn_if_empty(found, scope)
         return found
+
+    @gives_back
+    def end_standing(self, statement: StandingStatement | int, *, reason: str) -> bool:
+        """End the standing statements of a turn: no later answer takes them as said. Return whether they stood.
+
+            store = MemoryStore.open("memory/", model=None)
+            said = store.session("trip").record("user", "Always answer in metric.")
+            store.end_standing(said.position, reason="she said so on the phone")  # -> True
+            store.standing()  # -> []
+
+        - `statement`: the statement, or the position of its turn
+        - `reason`: why, up to 256 bytes
+
+        The end is an event, with its actor; as of an earlier position the statement still stands, and a context names
+        it among what is left out. For a fact below `standing/`, use `retract_fact`. Raises `InvalidInput` where nothing
+        stands.
+        """
+        position = checked_position("statement", name_of(statement, StandingStatement, "statement"))
+        return end_standing(self.parts.visible, position, reason=reason)
 
     @takes_options
     def find(

@@ -2,6 +2,8 @@
 
 `conversations/standing.jsonl` has what users said; what they said about a thesis, in `conversations/bats.jsonl`, is put
 into the same scopes. The rules were chosen on the keys that begin with `early`; those with `late` were written after.
+`liftings.jsonl` has what lifts such a statement, and what users say later of something else: with a model it is counted
+how often the later one comes first, and the older one points to it.
 """
 
 from __future__ import annotations
@@ -69,3 +71,23 @@ with (
         sums = ", ".join(f"{name} {sum(found[name]):g}" for name in ("passages", "block", "either"))
         rest = ", ".join(f"{name} {mean(found[name]):.1f}" for name in ("others", "tokens"))
         print(f"{part}: of {len(found['block'])} statements {sums}; for each question {rest}")
+
+if sys.argv[1:]:
+    pairs = lines_of("liftings")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryStore.open(folder, model=sys.argv[1], background=False) as store,
+    ):
+        for number, pair in enumerate(pairs):
+            chat = store.session(f"s{number}", scope=f"u{number}")
+            for text in (pair["standing"], "What is on at the cinema tonight?", pair["later"], "Is it far from here?"):
+                chat.record("user", text)
+        store.admin.catch_up_vectors()
+        marked: dict[tuple[str, bool], list[bool]] = {}
+        for number, pair in enumerate(pairs):
+            asked = " ".join(reversed(pair["standing"].split()))  # What the question says itself is not shown.
+            context = str(store.context(asked, scope=f"u{number}"))
+            first, second = context.find(pair["later"].rstrip(".")), context.find("(see also @")
+            marked.setdefault((pair["part"], pair["lifts"]), []).append(0 <= first < second)
+    for (part, lifts), found in marked.items():
+        print(f"{part}: {sum(found)} of {len(found)} that {'lift' if lifts else 'do not lift'} one come first")

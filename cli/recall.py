@@ -392,6 +392,7 @@ _WHY_LEFT_OUT: Final = {
     WhyLeftOut.NO_ROOM: "did not fit",
     WhyLeftOut.BELOW_MIN_RELEVANCE: "not relevant enough",
     WhyLeftOut.REPETITION: "repeated later",
+    WhyLeftOut.ENDED: "ended",
 }
 
 
@@ -437,13 +438,20 @@ def standing(
     scope: Annotated[str, typer.Option(metavar="PATH", help="Only what was said at or below this scope.")] = "",
     session: Annotated[str | None, typer.Option(help="Only in this session.")] = None,
     as_of: AsOf = None,
+    end: Annotated[int | None, typer.Option(metavar="POSITION", help="End what the turn at it says.")] = None,
+    reason: Annotated[str, typer.Option(help="Why it ends.")] = "",
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """List what users said that should hold for every answer, and the facts below standing/.
+    """List what users said that should hold for every answer, and the facts below standing/; or end such a statement.
 
     Example: mnemolog standing memory/ "what shall I cook?" --scope acme/support
     """
+    if end is not None:
+        with open_store(store, create=False, background=False) as opened:
+            ended = opened.end_standing(end, reason=reason)
+        output.answer({"ended": ended}, "ended" if ended else "it had ended before", as_json=as_json)
+        return
     with store_with_model(store, model) as opened:
         of = None if session is None else session_called(opened, session)
         found = opened.standing(query, scope=scope, session=of, as_of=as_of)

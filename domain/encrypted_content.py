@@ -16,6 +16,7 @@ from mnemolog.domain.events import (
     NoteAdded,
     RecallServed,
     SessionStarted,
+    StandingEnded,
     TaskChanged,
     TurnRecorded,
     ValueDeleted,
@@ -36,7 +37,7 @@ SEALED_TOPICS: Final = frozenset(
     for kind in (
         *(TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated),
         *(RecallServed, ContextServed),
-        *(FactAsserted, FactRetracted),
+        *(FactAsserted, FactRetracted, StandingEnded),
         *(ThreadCheckpointed, ThreadWritten, ItemPut),
     )
 )

@@ -190,6 +190,16 @@ class FactRetracted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=Tru
     reason: str = ""
 
 
+class StandingEnded(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """What a turn said of all answers to come holds no longer. Recorded in the stream of its session."""
+
+    topic: ClassVar[str] = "standing.ended.v1"
+
+    turn: Annotated[Ordinal, TO_EVENT]
+    """The log position of the turn."""
+    reason: str = ""
+
+
 class SourceDistrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """From here on nothing of these sources is shown as an answer. Recorded in the stream of distrust, unencrypted.
 
@@ -541,6 +551,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         TurnsRewound,
         FactAsserted,
         FactRetracted,
+        StandingEnded,
         SourceDistrusted,
         SourceTrusted,
         SessionSwitched,

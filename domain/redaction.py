@@ -244,6 +244,7 @@ CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
     events.CheckpointCreated: ("name", "description"),
     events.FactAsserted: ("value",),
     events.FactRetracted: ("reason",),
+    events.StandingEnded: ("reason",),
     events.SourceDistrusted: ("reason",),
     events.SourceTrusted: ("reason",),
     events.SessionSwitched: ("reason",),

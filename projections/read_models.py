@@ -98,6 +98,8 @@ class Fact(Result, frozen=True, kw_only=True):
 class StandingStatement(Result, frozen=True, kw_only=True):
     """What a user said that should hold for answers to come."""
 
+    called_by = "position"
+
     kind: StandingKind
     text: str
     """The characters `start` to `end` of the turn; of a fact its value, as JSON unless it is text."""
@@ -116,6 +118,10 @@ class StandingStatement(Result, frozen=True, kw_only=True):
     """When it was said; of a fact since when it is true. UTC."""
     relevance: float | None = None
     """The cosine similarity of its turn to the question; without vectors, the number of words that they share."""
+    newer: Annotated[Position, TO_EVENT] | None = None
+    """The most similar thing that the user said later, if that may lift or change it: it comes first."""
+    ended: Annotated[Position, TO_EVENT] | None = None
+    """Where `end_standing` ended it; such are in no list, and a context names them as left out."""
 
     @property
     def always(self) -> bool:

@@ -339,6 +339,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     replay = in_background_pool(MemoryStore.replay)
     distrust = in_write_pool(MemoryStore.distrust)
     trust_again = in_write_pool(MemoryStore.trust_again)
+    end_standing = in_write_pool(MemoryStore.end_standing)
     distrusts = in_read_pool(MemoryStore.distrusts)
     forget = in_background_pool(MemoryStore.forget)
     backup = in_background_pool(MemoryStore.backup)

@@ -24,6 +24,7 @@ from mnemolog.domain.events import (
     RecallServed,
     RecordedEvent,
     SessionStarted,
+    StandingEnded,
     TurnRecorded,
     ValueDeleted,
 )
@@ -398,8 +399,8 @@ class Planner:
         topic = row[2]
         if topic not in CONTENT_TOPICS:
             raise errors.InvalidInput("positions", f"position {position} holds no content: it is {topic!r}")
-        if topic == ValueDeleted.topic:
-            why = f"forgetting the deletion of a value (position {position}) would bring it back; forget the value"
+        if what := {ValueDeleted.topic: "value", StandingEnded.topic: "standing statement"}.get(topic):
+            why = f"forgetting the end of a {what} (position {position}) would bring it back; forget the {what}"
             raise errors.InvalidInput("positions", why)
         return row
 

@@ -34,6 +34,8 @@ class WhyLeftOut(StrEnum):
     BELOW_MIN_RELEVANCE = "below-min-relevance"
     REPETITION = "repetition"
     """A later turn, `LeftOut.newer`, says the same."""
+    ENDED = "ended"
+    """A standing statement that `end_standing` ended."""
 
 
 class ContextPassage(Result, frozen=True, kw_only=True):

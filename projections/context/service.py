@@ -20,7 +20,7 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import is_expired, notes
-from mnemolog.projections.context.answer import Context, ContextPassage, WhyLeftOut
+from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
 from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing, left_out
 from mnemolog.projections.context.receipts import receipt_of
 from mnemolog.projections.context.rendering import (
@@ -175,9 +175,11 @@ class Contexts:
         unowned = not question.scopes and state is None
         standing = self._standing(replace(question, scopes=(Scope(""),)) if unowned else question, answer, facts)
         packing.add_standing(
-            [standing_block(item) for item in standing if item.always],
-            [standing_block(item) for item in standing if not item.always],
+            [standing_block(item) for item in standing if item.ended is None and item.always],
+            [standing_block(item) for item in standing if item.ended is None and not item.always],
         )
+        ended = [item.position for item in standing if item.ended is not None]
+        packing.leave_out([LeftOut(kind=BlockKind.STANDING, why=WhyLeftOut.ENDED, position=at) for at in ended])
         later = {} if not least.fits else self._marked([hit.newer for hit in relevant if hit.newer], question, answer)
         packing.add_turns(list(_turns(relevant, repeated, answer.words, later)))
         room = packing.left if least.fits else 0
@@ -233,7 +235,7 @@ class Contexts:
             recall, question = served.answer.recall, served.question
             state = None if of is None else self._state_at(of, recall.head)
             facts, _ = self._facts(question, served.answer, state, anywhere=of is None)
-            found = Results(self._standing(question, served.answer, facts))
+            found = Results(item for item in self._standing(question, served.answer, facts) if item.ended is None)
             found.stale = recall.stale
             return found
 

@@ -35,6 +35,7 @@ from mnemolog.domain.events import (
     SessionSwitched,
     SourceDistrusted,
     SourceTrusted,
+    StandingEnded,
     TaskChanged,
     TokenCreated,
     TokenRevoked,
@@ -132,6 +133,8 @@ def _memory_event(event: Event) -> str | None:
             return (
                 f"fact {event.key} = {_json(event.value)}{since}{because}{f', by {event.maker}' if event.maker else ''}"
             )
+        case StandingEnded():
+            return f"what position {event.turn} says of all answers ended: {event.reason}"
         case FactRetracted():
             return f"fact {event.fact} retracted{f': {event.reason}' if event.reason else ''}"
         case SourceDistrusted():

@@ -48,7 +48,7 @@ VIEWS: Final = "views/21"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000
-_ASKING: Final = ("?", "\uff1f", "\u061f")
+ASKING: Final = ("?", "\uff1f", "\u061f")
 """Latin, full-width and Arabic question marks."""
 
 SESSIONS: Final = sa.Table(
@@ -148,6 +148,7 @@ class Views(SqlProjection):
         known = _known_sessions(connection, events)
         _insert_turns(connection, events, known, language)
         _update_sessions(connection, events, known)
+        standing.end(connection, events)
         facts.take(connection, events)
         shown.take(connection, events)
         distrust.take(connection, events)
@@ -332,7 +333,7 @@ def _turn_row(place: int, recorded: RecordedEvent, turn: TurnRecorded, stems: st
         turn.speaker,
         turn.said_at,
         recorded.recorded_at,
-        int(turn.text.rstrip().endswith(_ASKING)),
+        int(turn.text.rstrip().endswith(ASKING)),
         stems,
         recorded.version,
         recorded.key,

@@ -62,6 +62,8 @@ class VectorAnswer(NamedTuple):
     """
     near: Callable[[Position, list[Position]], dict[Position, float]]
     """Returns the similarities of turns (ascending) to another turn, from the same snapshot."""
+    like: Callable[[Position, int, PositionMask], list[tuple[Position, float]]]
+    """Returns so many of these turns that are most similar to another one, best first, from the same snapshot."""
     lag: str | None = None
     """Why the vectors reach no further, if something went wrong."""
 
@@ -139,8 +141,9 @@ class VectorProjection:
                 continue
             look_up = partial(self._similarities, generation, snapshot, snapshot.allowed_as_of(upto, None), vector)
             near = partial(self._near, generation, snapshot)
+            like = partial(self._like, generation, snapshot)
             covers = snapshot.covers if upto is None else min(snapshot.covers, upto)
-            return VectorAnswer(found, covers, look_up=look_up, near=near)
+            return VectorAnswer(found, covers, look_up=look_up, near=near, like=like)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def _similarities(
@@ -166,6 +169,16 @@ class VectorProjection:
     ) -> dict[Position, float]:
         turn = self._vector_of(generation, snapshot, of) if wanted else None
         return {} if turn is None else self._similarities(generation, snapshot, None, turn, wanted)
+
+    def _like(
+        self, generation: Generation, snapshot: Snapshot, of: Position, k: int, allowed: PositionMask
+    ) -> list[tuple[Position, float]]:
+        turn = self._vector_of(generation, snapshot, of)
+        try:
+            return [] if turn is None else nearest(snapshot.segments, turn, k=k, allowed=allowed)
+        except Damaged as error:
+            generation.quarantine(error.path.parent, why=error.cause)
+            return []
 
     def _vector_of(self, generation: Generation, snapshot: Snapshot, of: Position) -> Vectors | None:
         """Return a turn as one vector: the mean of its chunks, length 1; None if it has no undamaged vector."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.context.answer import BlockKind, Context, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.server.console.moment import AsOf, recorded_at
-from mnemolog.server.console.page import page
+from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import decimal, text, whole
 from mnemolog.server.console.receipts_page import answered_turn
 from mnemolog.server.http.authentication import Caller
@@ -53,6 +56,7 @@ class ContextPage(Result, frozen=True, kw_only=True):
         WhyLeftOut.NO_ROOM: "It did not fit into the budget.",
         WhyLeftOut.BELOW_MIN_RELEVANCE: "It has too little to do with the question.",
         WhyLeftOut.REPETITION: "A later turn says the same.",
+        WhyLeftOut.ENDED: "Somebody ended it: it holds for no answer any more.",
     }
     default_tokens: ClassVar[int] = TOKENS
 
@@ -64,6 +68,13 @@ class ContextPage(Result, frozen=True, kw_only=True):
     left_out_more: int = 0
     """What else was left out, and is not listed."""
     says: tuple[str, ...] = ()
+
+
+@action("/context/end", title="End a standing statement", verb="record")
+async def end_standing(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """End what a turn says of all answers to come."""
+    await caller.store.end_standing(whole(form, "turn", 0, most=INTEGER_MAX), reason=text(form, "reason"))
+    return redirect(f"/context?{urlencode({name: text(form, name) for name in ('q', 'scope') if text(form, name)})}")
 
 
 @page("/context", title="Context", template="context.html")

@@ -68,6 +68,7 @@ KINDS: Final[Mapping[str, str]] = {
     threads.ThreadCopied.topic: "threads of a graph copied",
     events.FactAsserted.topic: "facts asserted",
     events.FactRetracted.topic: "facts retracted",
+    events.StandingEnded.topic: "standing statements ended",
     events.SourceDistrusted.topic: "sources distrusted",
     events.SourceTrusted.topic: "sources trusted again",
     items.ItemPut.topic: "items put",

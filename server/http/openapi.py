@@ -86,6 +86,8 @@ EXAMPLES: Final[dict[str, Any]] = {
     "erasures": [],
     "fact": 1204,
     "distrust": 1230,
+    "statement": 1201,
+    "end_standing.reason": "said on the phone",
     "maker": "extractor/1",
     "record.text": "The train to Porto leaves at nine.",
     "record.key": "message-17",

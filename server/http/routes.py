@@ -73,6 +73,7 @@ _PATHS: Final = {
     "recall": "POST /recall",
     "context": "POST /context",
     "standing": "POST /standing",
+    "end_standing": "POST /standing/{statement}/end",
     "find": "POST /find",
     "head": "GET /head",
     "position_at": "GET /position",

@@ -77,7 +77,7 @@ def stores(tmp_path_factory):
 
 ARGUMENTS = {
     **{"query": "ferry", "text": "ferry", "key": "user/city", "value": 1, "session": "trip", "description": "Book it"},
-    **{"before": 1, "receipt": 4, "fact": 1, "reason": "rewind", "position": 2, "distrust": 1},
+    **{"before": 1, "receipt": 4, "fact": 1, "reason": "rewind", "position": 2, "distrust": 1, "statement": 2},
 }
 """Arguments of methods that have to be given."""
 
@@ -513,7 +513,7 @@ NO_BOUND = {
         domain/result.py LINE_CHARACTERS_MAX TEXT_CHARACTERS_MAX
         infra/log/sqlite/schema.py PROBLEMS_MAX
         projections/context/packing.py STANDING_TOKENS_MAX CHARACTERS_PER_TOKEN_MAX
-        projections/context/standing.py CONSIDERED_MAX SHOWN_MAX
+        projections/context/standing.py CONSIDERED_MAX LIKE_MAX SHOWN_MAX
         projections/health/verify.py FINDINGS_MAX
         projections/health/views_audit.py LISTED_MAX
         projections/recall/hits.py EXCHANGE_TURNS_MAX

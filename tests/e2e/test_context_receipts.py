@@ -116,7 +116,7 @@ def test_a_receipt_of_another_text_does_not_reproduce(store, trip):
     assert "other turns" in audit.receipts[2].why
 
 
-@pytest.mark.parametrize("form", ["context/3", "context/99"])
+@pytest.mark.parametrize("form", ["context/4", "context/99"])
 def test_a_receipt_of_another_format_is_read_and_the_audit_says_so(store, trip, form):
     """Its text cannot be built again, but what was shown is in it."""
     trip.context("ferry", receipt=True)
@@ -126,7 +126,7 @@ def test_a_receipt_of_another_format_is_read_and_the_audit_says_so(store, trip, 
     store.parts.log.appends.transact(lambda tx: tx.append("recalls", other))
     item = store.audit.receipts().receipts[-1]
     assert (item.turns, item.query, item.verdict.value) == (tuple(served.turns), "ferry", "cannot-be-told")
-    assert item.why == f"it was built as {form}, this mnemolog builds context/4"
+    assert item.why == f"it was built as {form}, this mnemolog builds context/5"
 
 
 @pytest.mark.log_file

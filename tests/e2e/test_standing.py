@@ -125,13 +125,14 @@ def test_the_block_keeps_to_its_tokens(store, chat):
         assert context.tokens <= tokens
 
 
-def test_a_later_statement_like_it_takes_its_place(folder):
-    """By meaning, of the same kind; the list without a question has both."""
+def test_a_later_statement_like_it_comes_first_and_takes_the_place_of_none(folder):
+    """By meaning, of the same kind. Likeness leaves nothing out."""
     with MemoryStore.open(folder, model=HashEncoder()) as store:
         chat = store.session("chat", scope=SCOPE)
         for text in ("I prefer the window seat by day.", "I prefer the window seat by night.", "I prefer tea."):
             chat.record("user", text)
-        assert said(store, "the window seat") == ["I prefer the window seat by night"]
+        alike = ["I prefer the window seat by night", "I prefer the window seat by day"]
+        assert said(store, "the window seat") == alike
         assert len(said(store)) == 3
         found = store.standing("the window seat", scope=SCOPE)
         assert found[0].relevance == pytest.approx(store.recall("the window seat", asked="keep")[0].similarity, abs=0.2)

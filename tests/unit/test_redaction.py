@@ -203,6 +203,7 @@ DECIDED = {
     "checkpoint.restored.v1": ("id", "", ""),
     "fact.asserted.v1": ("request key maker", "value", "session"),
     "fact.retracted.v1": ("request", "reason", ""),
+    "standing.ended.v1": ("request", "reason", ""),
     "source.distrusted.v1": ("sessions appended_by maker scopes", "reason", ""),
     "source.trusted.v1": ("", "reason", ""),
     "session.switched.v1": ("", "reason", "from_ to"),

@@ -44,6 +44,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "recall": Example("/recall", {"query": "train", "k": 2, "weights": {"date": 0.5}, "mode": "text"}),
     "context": Example("/context", {"query": "train", "tokens": 200, "roles": ["user"]}),
     "standing": Example("/standing", {"query": "train", "scope": "acme"}),
+    "end_standing": Example("/standing/{statement}/end", {"reason": "said on the phone"}),
     "find": Example("/find", {"text": "train", "limit": 1}),
     "head": Example("/head"),
     "position_at": Example("/position", params={"time": "2100-01-01"}),
@@ -122,7 +123,9 @@ EXAMPLES: Final[dict[str, Example]] = {
 def filled(store: MemoryStore) -> dict[str, Any]:
     """Record two sessions with all kinds of memory. Return what the paths of some examples need."""
     trip = store.session(TRIP_ID, scope="acme/author", title="A trip")
-    for number, text in enumerate(("The train leaves at nine.", "Which platform?", "Platform four.")):
+    for number, text in enumerate(
+        ("The train leaves at nine.", "Which platform?", "Platform four. Always answer in metric.")
+    ):
         trip.record("assistant" if number % 2 else "user", text, key=f"t{number}", metadata={"number": number})
     trip.set("city", "Porto")
     trip.set("a/b", {"c": [1, None]})
@@ -138,4 +141,10 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     store.audit.judge(int(receipt), good=[trip.turns()[0].position])
     store.forget(positions=[other.turns()[0].position], questions=False, reason="asked for")
     ended = store.distrust(actor="nobody", reason="an example").position
-    return {"receipt": receipt, "distrust": ended, "token": store.admin.create_token("bob").token.id}
+    standing = trip.turns()[2].position
+    return {
+        "receipt": receipt,
+        "statement": standing,
+        "distrust": ended,
+        "token": store.admin.create_token("bob").token.id,
+    }

@@ -160,7 +160,8 @@ def test_pages_follow_one_another_without_gaps(server, store, monkeypatch):
     """
     of_find = [server("POST", "/find", json={"text": "platform", "limit": 1}).json()]
     of_find += [server("POST", "/find", json={"text": "platform", "limit": 1, "after": of_find[0]["next"]}).json()]
-    assert [page["items"][0]["text"] for page in of_find] == ["Which platform?", "Platform four."]
+    texts = [page["items"][0]["text"] for page in of_find]
+    assert texts == ["Which platform?", "Platform four. Always answer in metric."]
     paths = ("/events", "/timeline", "/sessions", f"/sessions/{TRIP}/turns", f"/sessions/{TRIP}/own-turns")
     for path, params in [*((path, {}) for path in paths), (f"/sessions/{TRIP}/turns", {"newest_first": "true"})]:
         whole = server("GET", path, params=params).json()
