@@ -96,6 +96,7 @@ async def application(
             routes=routes,
             middleware=middleware,
             with_api=not config.mcp_only,
+            needs_token=config.needs_token,
         )
 
 

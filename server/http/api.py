@@ -83,14 +83,16 @@ def make_app(
     routes: Sequence[BaseRoute] = (),
     middleware: Sequence[Middleware] | None = None,
     with_api: bool = True,
+    needs_token: bool = False,
 ) -> Starlette:
     """Return the application: the API below `/v1`, and further `routes`.
 
     `middleware` sets `request.state.caller` and refuses what may not come in; by default everybody is the local user.
+    `needs_token` is what the OpenAPI document says of that.
     """
     api = Mount(PREFIX, app=_Api(folders or Folders(), followers or Followers(store), bodies or Bodies()))
     app = Starlette(
-        routes=[Route(DOCUMENT, _document), api, *routes] if with_api else routes,
+        routes=[Route(DOCUMENT, partial(_document, needs_token)), api, *routes] if with_api else routes,
         middleware=[Middleware(Authentication, callers=Callers(store), store=store)]
         if middleware is None
         else middleware,
@@ -106,8 +108,8 @@ def make_app(
     return app
 
 
-async def _document(_: Request) -> Response:
-    return Response(document_body(), media_type=JSON)
+async def _document(needs_token: bool, _: Request) -> Response:
+    return Response(document_body(needs_token=needs_token), media_type=JSON)
 
 
 async def _problem(request: Request, error: Any) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final, get_args, get_origin
@@ -189,6 +189,15 @@ def document() -> dict[str, Any]:
     for item in described:
         if not item.arguments.in_body:  # Their properties are in the query.
             components.pop(item.arguments.struct.__name__)
+    in_requests = [item.arguments.struct for item in described if item.arguments.in_body]
+    optional = {*msgspec.json.schema_components(in_requests, ref_template=REFERENCE)[1], *_leave_out(msgspec.Struct)}
+    for name in optional & components.keys():
+        for schema in components[name].get("properties", {}).values():
+            # Generators of clients take a property with a default for one that is always there.
+            if (default := schema.pop("default", None)) not in (None, "", [], {}):
+                schema["description"] = (
+                    f"{schema.get('description', '')} (left out: {to_json(default).decode()})".strip()
+                )
     names = {_component(schemas[kind]): _name(kind) for kind in kinds if get_origin(kind) in (ListPage, Value)}
     references = {REFERENCE.format(name=old): REFERENCE.format(name=new) for old, new in names.items()}
     problem = {"description": "A problem (RFC 9457).", "content": {PROBLEM_JSON: {"schema": schemas[Problem]}}}
@@ -211,9 +220,17 @@ def document() -> dict[str, Any]:
 
 
 @cache
-def document_body() -> bytes:
-    """Return the document as JSON."""
-    return to_json(document())
+def document_body(*, needs_token: bool = True) -> bytes:
+    """Return the document as JSON, for a server that asks for a token or for one that does not."""
+    return to_json(document() | ({} if needs_token else {"security": []}))
+
+
+def _leave_out(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the names of the types below one whose JSON leaves out what has its default."""
+    for item in kind.__subclasses__():
+        if item.__struct_config__.omit_defaults:
+            yield item.__name__
+        yield from _leave_out(item)
 
 
 def _name(kind: Any) -> str:

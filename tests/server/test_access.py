@@ -27,6 +27,7 @@ def test_a_server_refuses_requests_without_a_token_and_with_a_revoked_one(folder
         for path, kind in (("/v1/openapi.json", "application/json"), ("/docs", "text/html; charset=utf-8")):
             shown = client.get(path, headers={"accept": "text/html"})
             assert (shown.status_code, shown.headers["content-type"]) == (200, kind)
+        assert client.get("/v1/openapi.json").json()["security"] == [{"token": []}]
         page = client.get("/sessions", headers={"accept": "text/html"})
         assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2Fsessions")
         assert client.get("/login", headers={"accept": "text/html"}).status_code == 200
