@@ -280,6 +280,7 @@ def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, 
         "description": item.description,
         "tags": [operation.path.split("/")[1]],
         "x-mnemolog-verb": operation.verb,
+        "x-mnemolog-method": operation.name,
         "parameters": [*in_path, *_headers(operation)],
         "responses": _answers(item, schemas),
     }

@@ -1,9 +1,17 @@
 """Access over the wire: a real server, tokens made and revoked by other processes."""
 
+import ast
+import inspect
+import json
+import re
+import subprocess
+from html import unescape
+
 import httpx2
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, connect
+from mnemolog.server.http.routes import ROUTES
 from tests.server.serving import server
 
 
@@ -40,3 +48,23 @@ def test_a_server_refuses_requests_without_a_token_and_with_a_revoked_one(folder
             store.admin.revoke_token(created.token.id)
             assert {event.event.actor for event in store.events() if event.stream.startswith("session/")} == {"alice"}
         assert client.get("/v1/sessions", headers=bearer).status_code == 401
+
+
+def test_the_page_of_the_api_has_groups_a_filter_and_requests_that_can_be_copied(folder):
+    """The one for Python calls a method that takes these arguments; that for curl is answered."""
+    with server(folder) as (url, _), httpx2.Client(base_url=url) as client:
+        page = client.get("/docs").text
+        some = client.get("/docs", params={"words": "Quarantine/purge"}).text
+        requests = [unescape(text) for text in re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)]
+        called = [text.partition("\n")[2] for text in requests if text.startswith("memory = ")]
+        with connect(url) as memory:
+            for text in called:
+                call = ast.parse(text, mode="eval").body
+                method = eval(ast.unparse(call.func), {"memory": memory})
+                inspect.signature(method).bind(**{item.arg: ast.literal_eval(item.value) for item in call.keywords})
+        command = next(text for text in requests if "/v1/find'" in text).replace("http://localhost:8900", url)
+        found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    assert "items" in json.loads(found)
+    assert len(called) == len(ROUTES) - 1  # An export is a stream.
+    assert re.findall(r"<h2 id=\"(\w+)\">", page) == ["store", "session", "audit", "models", "admin"]
+    assert re.findall(r"class=\"operation\" id=\"(\w+)\"", some) == ["admin_quarantine_purge"]
