@@ -28,6 +28,7 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting.retention import RetentionRuns
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
@@ -228,12 +229,13 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
     agents = Agents(visible)
     session_list = SessionList(projections, visible, agents)
     contexts = _answering(shared, visible)
+    sessions = Sessions(visible, agents, clock=shared.clock, limits=shared.limits)
     return StoreParts(
         **{field.name: getattr(shared, field.name) for field in fields(SharedParts)},
         boundary=boundary,
         visible=visible,
         agents=agents,
-        sessions=Sessions(visible, agents, clock=shared.clock, limits=shared.limits),
+        sessions=sessions,
         facts=Facts(visible, projections, shared.fact_keys, shared.names, clock=shared.clock),
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         contexts=contexts,
@@ -242,6 +244,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(
             *(layout, log, projections, forgetting, shared.nodes, shared.tokens),
+            retention=RetentionRuns(visible, projections, forgetting, sessions),
             boundary=boundary,
             accept_loss=partial(accept_loss, log, shared.witness),
         ),

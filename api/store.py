@@ -656,6 +656,7 @@ class MemoryStore(OfOneProcess):
         scope: str | Sequence[str] = (),
         questions: bool = True,
         reason: str = "",
+        despite_minimum: str = "",
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ForgetReport:
@@ -667,6 +668,8 @@ class MemoryStore(OfOneProcess):
         - `questions`: False to keep the receipts of questions that were asked in scopes that cover what is forgotten;
           they may quote it, so they are forgotten too: `dry_run` lists them
         - `reason`: why, up to 256 bytes; it stays readable
+        - `despite_minimum`: why it is forgotten although a minimum age has not passed, up to 256 bytes
+          (docs/retention.md); it stays readable
         - `dry_run`: write nothing; the report is what would be forgotten
         - `progress`: called now and then with what is done and what there is to do
 
@@ -678,15 +681,25 @@ class MemoryStore(OfOneProcess):
         content. What has to wait, such as rewriting a file that another process reads, is in `pending`; every process
         that has the store open tries it again.
 
-        Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
+        Raises `UnknownSession`, `InvalidInput` (also for a store without encryption, and before a minimum age has
+        passed), `OnHold`, `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written. `LogBusy` and `StorageFull` may also mean that the
         keys could not be destroyed: the request is recorded then and tried again, and the content can be read until
         that has succeeded.
         """
-        selector = ForgetSelector.of(session, positions, scope, questions=questions, visible=self.parts.visible)
+        for field, given in (("reason", reason), ("despite_minimum", despite_minimum)):
+            if given:
+                checked_text(field, given, bytes_max=LABEL_BYTES_MAX)
+        selector = ForgetSelector.of(
+            session,
+            positions,
+            scope,
+            questions=questions,
+            despite_minimum=despite_minimum,
+            now=self.parts.clock.now(),
+            visible=self.parts.visible,
+        )
         self.parts.visible.require(selector.sessions, selector.positions)
-        if reason:
-            checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
         report = self.parts.forgetting.forget(selector, reason=reason, dry_run=dry_run, progress=progress)
         self.parts.session_list.warn_if_empty(report.counts, selector.scopes)
         return report

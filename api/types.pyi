@@ -12,6 +12,7 @@ from .domain.event import Event
 from .domain.events import ForgetTarget
 from .domain.position import Position, Version
 from .domain.result import Result, Results, Stale
+from .domain.retention import Hold, Retention, RetentionRule
 from .domain.role import Role
 from .domain.scope import Scope
 from .domain.session import Original, SessionHandle
@@ -31,6 +32,7 @@ from .forgetting.results import (
     Remainder,
     Statements,
 )
+from .forgetting.retention import RetentionReport
 from .infra.runtime.fork_guard import OfOneProcess
 from .operations.backup import BackupReport
 from .operations.doctor.run import DoctorReport
@@ -71,6 +73,7 @@ __all__ = [
     "ForgettingStatus",
     "ForgottenEvent",
     "GenerationStatus",
+    "Hold",
     "Issue",
     "Judgement",
     "Kind",
@@ -101,6 +104,9 @@ __all__ = [
     "RestorePreview",
     "Result",
     "Results",
+    "Retention",
+    "RetentionReport",
+    "RetentionRule",
     "Role",
     "Scope",
     "Secret",

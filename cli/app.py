@@ -57,6 +57,10 @@ COMMANDS: Final = {
         "rewind": ("sessions", "Hide the last turns of a session."),
         "forget": ("forgetting", "Erase what was said, permanently."),
         "forgotten": ("forgetting", "List what was erased."),
+        "retention": ("retention", "Forget what is older than its scope allows."),
+        "set-retention": ("retention", "Set how long what is said is kept."),
+        "hold": ("retention", "Forget nothing of a scope for now."),
+        "lift-hold": ("retention", "End a hold."),
     },
     "Facts": {
         "facts": ("facts", "List what holds, by key."),

@@ -70,6 +70,9 @@ def forget(
         typer.Option("--keep-questions", help="Keep receipts of questions asked above or beside; they may quote it."),
     ] = False,
     reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
+    despite_minimum: Annotated[
+        str, typer.Option(metavar="WHY", help="Why it goes before the minimum age of its scope; it stays readable.")
+    ] = "",
     certificate: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write what was forgotten and what remains into a new file, as JSON."),
@@ -95,6 +98,7 @@ def forget(
             scope=scope or (),
             questions=not keep_questions,
             reason=reason,
+            despite_minimum=despite_minimum,
             dry_run=rehearsal,
             progress=progress,
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import re
-from datetime import timedelta
 from typing import Annotated, Final
 
 import typer
@@ -16,13 +14,12 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
+from mnemolog.domain.moments import parse_duration
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.tokens import VALID_FOR, VERBS
 from mnemolog.infra.runtime.clock import SystemClock
 
 UNKNOWN_USER: Final = "local"
-_DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 tokens = typer.Typer(cls=Group, help="Create, list and revoke the tokens of a server.")
 app.add_typer(tokens, name="token")
@@ -59,7 +56,7 @@ def create(
             actor,
             verbs=verb,
             scopes=scope or (),
-            expires_in=None if expires == "never" else _duration(expires),
+            expires_in=None if expires == "never" else parse_duration("expires", expires),
         )
     answer(created, created.secret, as_json=as_json)
     if not as_json:
@@ -102,14 +99,6 @@ def revoke(
     with open_store(store, create=False) as opened, acting_as(_user()):
         revoked = opened.admin.revoke_token(token)
     answer(revoked, f"token {revoked.id} of {revoked.actor} is revoked", as_json=as_json)
-
-
-def _duration(given: str) -> timedelta:
-    """Return a duration such as `90m`, `12h`, `30d` or `8w`. Raises `typer.BadParameter`."""
-    found = _DURATION.fullmatch(given.strip().lower())
-    if found is None:
-        raise typer.BadParameter(f"{given!r} is not a duration; expected one such as '90m', '12h', '30d' or '8w'")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def _user() -> str:

@@ -119,8 +119,9 @@ class Certificate:
         if topic == "forget.requested.v1" and event["id"] == named:
             at = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=row["recorded_at"])
             self.made = {"format": "mnemolog-certificate", "version": 1, "log_id": header["log_id"], "request": named}
-            event = {"reason": "", "actor": "", "scopes": []} | event
-            self.made |= {name: event[name] for name in ("reason", "actor", "scopes")}
+            event = {"reason": "", "actor": "", "scopes": [], "facts_kept": 0, "despite_minimum": ""} | event
+            later = [name for name in ("facts_kept", "despite_minimum") if event[name] or name in self.given]
+            self.made |= {name: event[name] for name in ("reason", "actor", "scopes", *later)}
             self.made |= {"requested_at": f"{at.isoformat()}Z", "before": before, "requested": self.head}
             names = ("stream", "versions", "series", "counts")
             self.made["asked"] = [{name: ({"series": 0} | item)[name] for name in names} for item in event["targets"]]

@@ -19,6 +19,7 @@
     │   └── LimitExceeded          .field .limit .actual
     │       └── MemoryFull                               of one session; nothing was dropped
     ├── OutsideScope           .scope                the store was opened for a scope; nothing was read or written
+    ├── OnHold                 .holds                nothing was forgotten
     ├── SessionError                                     nothing was written
     │   ├── UnknownSession         .session .closest .titled
     │   ├── SessionExists          .session              the id is taken
@@ -267,6 +268,19 @@ class OutsideScope(MnemologError):
     def __init__(self, why: str, *, scope: str) -> None:
         super().__init__(f"this store was opened for scope {scope!r}: {why}")
         self.scope = scope
+
+
+class OnHold(MnemologError):
+    """What was to be forgotten is under a hold. Nothing was forgotten.
+
+    `holds` has the positions of the holds, of those that the caller may see.
+    """
+
+    _hint = "nothing was forgotten; when what it is for is over, store.admin.lift_hold ends a hold"
+
+    def __init__(self, why: str, *, holds: Sequence[int]) -> None:
+        super().__init__(why)
+        self.holds = tuple(holds)
 
 
 def _listed(ids: Sequence[str]) -> str:

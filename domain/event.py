@@ -18,6 +18,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 """A number that may be 0; also a position before which there may be nothing."""
 Ordinal = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 """A number that counts from 1, such as the position of an event or the version of a stream."""
+Age = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}[mhdw]$")]
+"""A duration such as `90m`, `12h`, `30d` or `8w`."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 

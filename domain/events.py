@@ -8,11 +8,11 @@ upcaster, tested against stored bytes in `tests/golden/`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from mnemolog.domain.event import Count, Moment, Ordinal, RequestedEvent, Share
+from mnemolog.domain.event import Age, Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.items import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
@@ -437,6 +437,10 @@ class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Log positions of questions that may quote it and stay: the first of them."""
     questions_left: Count | None = None
     """How many these are; None if they were not counted."""
+    facts_kept: Count = 0
+    """How many facts stay although all turns go that they rest on."""
+    despite_minimum: str = ""
+    """Why it is forgotten although a minimum age has not passed; empty where it has."""
 
 
 class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -497,6 +501,45 @@ class TokenRevoked(Event, frozen=True, kw_only=True, omit_defaults=True):
     id: str
 
 
+CountedFrom = Literal["said", "recorded"]
+"""What the age of a turn is counted from."""
+
+
+class RetentionChosen(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """How long what is said in a scope is kept from here on. Recorded in the stream of retention, unencrypted."""
+
+    topic: ClassVar[str] = "retention.chosen.v1"
+
+    scope: str
+    max_age: Age | None = None
+    """The age at which turns are forgotten, such as `180d`; None for what the scope above says."""
+    min_age: Age | None = None
+    """The age, counted from the recording, before which nothing is forgotten; None for what the scopes above say."""
+    by: CountedFrom = "said"
+    """What the maximum age is counted from."""
+    keep_facts: bool = False
+    """Whether facts that hold stay when the turns go that they rest on."""
+
+
+class HoldPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Nothing in a scope is forgotten until this is lifted. Recorded in the stream of retention, unencrypted."""
+
+    topic: ClassVar[str] = "hold.placed.v1"
+
+    scope: str
+    reason: str
+
+
+class HoldLifted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A hold ends. Recorded in the stream of retention, unencrypted."""
+
+    topic: ClassVar[str] = "hold.lifted.v1"
+
+    hold: Annotated[Ordinal, TO_EVENT]
+    """The log position of its `hold.placed`."""
+    reason: str
+
+
 class LossAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An operator goes on with a log that has lost events. Recorded in the stream of losses, unencrypted."""
 
@@ -528,6 +571,9 @@ RECALLS_STREAM: Final = "recalls"
 
 DISTRUST_STREAM: Final = "distrust"
 """The stream of what is distrusted, and of what is trusted again."""
+
+RETENTION_STREAM: Final = "retention"
+"""The stream of ages and holds."""
 
 LOSS_STREAM: Final = "losses"
 """The stream of the losses that operators have accepted."""
@@ -566,6 +612,9 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ForgetCompleted,
         TokenCreated,
         TokenRevoked,
+        RetentionChosen,
+        HoldPlaced,
+        HoldLifted,
         LossAccepted,
     )
 } | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}

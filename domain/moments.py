@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 from mnemolog.domain.clock import Clock, to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.limits import INTEGER_MAX, quoted
 from mnemolog.domain.position import Micros, Position
 
 Time: TypeAlias = datetime | date | str
@@ -198,6 +198,7 @@ _AGES: Final = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
+_DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
@@ -223,6 +224,20 @@ def parse_relative_time(field: str, given: str, *, clock: Clock, or_position: bo
     except (InvalidInput, OverflowError):
         expected = "neither a position such as 1200 nor" if or_position else "not a time; expected"
         raise InvalidInput(field, f"{given!r} is {expected} {_FORMS}") from None
+
+
+def parse_duration(field: str, given: str) -> timedelta:
+    """Return a duration such as `90m`, `12h`, `30d` or `8w`. Raises `InvalidInput`."""
+    found = _DURATION.fullmatch(given.strip().lower())
+    if found is None:
+        why = "is not a duration; expected one such as '90m', '12h', '30d' or '8w'"
+        raise InvalidInput(field, f"{quoted(given)} {why}")
+    return int(found[1]) * _AGES[found[2]]
+
+
+def micros_of(age: str | None, field: str = "age") -> int:
+    """Return a duration in microseconds; 0 for none. Raises `InvalidInput`."""
+    return parse_duration(field, age) // timedelta(microseconds=1) if age else 0
 
 
 def end_of_day(field: str, given: str, *, clock: Clock) -> datetime | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mnemolog.application.tokens import tokens_of
+from mnemolog.domain.events import RETENTION_STREAM
+from mnemolog.domain.retention import NO_RETENTION, evolve_retention
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.projection_set import ProjectionSet
@@ -27,9 +29,11 @@ class NamesInUse:
         """Returns the scopes of the people whom a server knows."""
 
     def has_scope(self, name: str) -> bool:
-        """Whether a session, a fact, a token or a person is in a scope, or below it."""
+        """Whether a session, a fact, a token, a person, a rule of retention or a hold is in a scope, or below it."""
         tokens = (scope for token in tokens_of(self._log) for scope in token.scopes)
-        bound = any(covers(Scope(name), Scope(scope)) for scope in (*self.people(), *tokens))
+        kept = self._log.fold(RETENTION_STREAM, evolve_retention).state or NO_RETENTION
+        ruled = [rule.scope for rule in kept.rules] + [hold.scope for hold in kept.holds]
+        bound = any(covers(Scope(name), Scope(scope)) for scope in (*self.people(), *tokens, *ruled))
         return bound or self._found(_SCOPE, name)
 
     def has_key(self, scope: str, name: str) -> bool:

@@ -45,6 +45,8 @@ def certificate_of(
         reason=event.reason,
         actor=event.actor,
         scopes=tuple(event.scopes),
+        facts_kept=event.facts_kept,
+        despite_minimum=event.despite_minimum,
         asked=tuple(event.targets),
         positions=tuple(islice(positions_of(log, found).ranges(), RANGES_MAX)),
         before=log.head_at(at - 1),

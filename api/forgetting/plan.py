@@ -12,9 +12,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import dated
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
     RECALLS_STREAM,
+    RETENTION_STREAM,
     ContextServed,
     Event,
     FactAsserted,
@@ -28,11 +30,13 @@ from mnemolog.domain.events import (
     TurnRecorded,
     ValueDeleted,
 )
-from mnemolog.domain.facts import facts_scope, facts_stream
+from mnemolog.domain.facts import Assertion, assertion_of, believed, facts_scope, facts_stream, latest_first
 from mnemolog.domain.forgetting import Positions, ranges_of
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position, Version
-from mnemolog.domain.scope import ROOT, Scope, Scopes, parse_scopes
+from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.retention import evolve_retention
+from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
@@ -61,6 +65,11 @@ class ForgetSelector(NamedTuple):
     positions: frozenset[int] = frozenset()
     questions: bool = True
     """Whether receipts of questions asked above or beside it, which may quote it, go along."""
+    now: Micros = Micros(0)
+    keep_facts: bool = False
+    """Whether facts that hold now stay, also where all turns go that they rest on."""
+    despite_minimum: str = ""
+    """Why it is forgotten although a minimum age has not passed; empty to refuse that."""
 
     @classmethod
     def of(
@@ -70,6 +79,8 @@ class ForgetSelector(NamedTuple):
         scope: str | Sequence[str],
         *,
         questions: bool,
+        despite_minimum: str,
+        now: Micros,
         visible: VisibleEvents,
     ) -> ForgetSelector:
         """Return a selector, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
@@ -83,6 +94,8 @@ class ForgetSelector(NamedTuple):
             scopes=tuple(chain.from_iterable(narrow(parse_scopes(item)) or (ROOT,) for item in scopes)),
             positions=frozenset(checked_position("positions", item) for item in places),
             questions=questions,
+            despite_minimum=despite_minimum,
+            now=now,
         )
 
     def holds_scope(self, scope: str) -> bool:
@@ -103,6 +116,8 @@ class Plan(NamedTuple):
     questions: int = 0
     """How many of them are erased."""
     questions_left: int = 0
+    facts_kept: int = 0
+    """Facts that stay although all turns go that they rest on."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -140,6 +155,20 @@ def _behind(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
+def _holding(facts: Sequence[RecordedEvent], at: Micros) -> frozenset[Position]:
+    """Return the positions of the assertions that hold at a moment, or that begin to hold later."""
+    retracted = {item.event.fact: item.position for item in facts if isinstance(item.event, FactRetracted)}
+    keys: dict[tuple[str, str], list[Assertion]] = {}
+    for item in filter(None, map(assertion_of, facts)):
+        keys.setdefault((item.scope, item.key), []).append(item._replace(retracted=retracted.get(item.position)))
+    held: set[Position] = set()
+    for items in keys.values():
+        belief = believed(latest_first(items, valid_at=at, upto=INTEGER_MAX))
+        held.update(item.position for item in items if item.valid_from > at)
+        held.update(() if belief is None else belief.positions)
+    return frozenset(held)
+
+
 class Planner:
     """Plans within a transaction, so that nothing changes between plan and request."""
 
@@ -147,11 +176,15 @@ class Planner:
         self._log, self._keyring, self._tx = log, keyring, tx
         self._started: dict[str, SessionStarted | None] = {}
         """Of sessions, as far as they were needed."""
+        self._newest: dict[Scope, Position] = {}
+        """The newest event of what was named, in each of its scopes."""
+        self._facts_kept = 0
 
     def plan(self, selector: ForgetSelector) -> Plan:
         """Return the plan for a selector.
 
-        Raises `UnknownSession`, and `InvalidInput` for a position without content, or with content stored unencrypted.
+        Raises `UnknownSession`, `OnHold`, and `InvalidInput` for a position without content, for content stored
+        unencrypted, and for what is younger than its minimum age.
         """
         sessions = set(selector.sessions)
         for session in selector.sessions:
@@ -164,7 +197,7 @@ class Planner:
         singled = self._singled(selector, sessions)
         for position in selector.positions:
             gone.add(position)
-        since = 0 if sessions or selector.scopes else min(selector.positions)
+        since = 0 if sessions or selector.scopes or selector.keep_facts else min(selector.positions)
         facts = [item for item in self._of_facts(since=since) if selector.visible.shows_stream(item.stream)]
         scopes = sorted({item.stream for item in facts if selector.holds_scope(str(facts_scope(item.stream)))})
         targets += [self._whole(stream, gone) for stream in scopes]
@@ -179,7 +212,31 @@ class Planner:
         whole = {target.stream for target in targets if target.counts}
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
         targets = [target for target in targets if target.counts]
-        return Plan(targets, named, dependents, self._listed(asked), questions[True], questions[False])
+        self._require_allowed(targets, selector)
+        return Plan(
+            targets, named, dependents, self._listed(asked), questions[True], questions[False], self._facts_kept
+        )
+
+    def _require_allowed(self, targets: Sequence[ForgetTarget], selector: ForgetSelector) -> None:
+        """Raise `OnHold`, and `InvalidInput` for what was named and is younger than the minimum age of its scope.
+
+        A caller that is bound to scopes is told the scope and the reason of holds inside of them only.
+        """
+        kept = self._tx.fold(RETENTION_STREAM, evolve_retention)
+        if kept is None:
+            return
+        scopes = {self._scope_of_stream(target.stream) for target in targets if target.stream != RECALLS_STREAM}
+        if holds := kept.holds_on(scopes, selector.scopes):
+            shown = [hold for hold in holds if covered(selector.visible.boundary.scopes, hold.scope)]
+            named = [f"on {hold.scope or '/'} (position {hold.position}): {hold.reason}" for hold in shown]
+            why = "; ".join(["a hold stands in the way", *named])
+            raise errors.OnHold(why, holds=[hold.position for hold in shown])
+        for scope, position in () if selector.despite_minimum else self._newest.items():
+            staged = position > self._log.head().position
+            until = kept.kept_until(scope, selector.now if staged else self._log.recorded_at(position))
+            if until > selector.now:
+                why = f"what is in scope {scope or '/'} is kept until {dated(to_datetime(until))}, its minimum age"
+                raise errors.InvalidInput("despite_minimum", f"{why}; say why it is to be forgotten before")
 
     def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
         """Return all content of a stream that is left, and add the positions of all that it ever had to `gone`."""
@@ -188,8 +245,13 @@ class Planner:
             gone.add(position)
             if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
                 counts[topic] += 1
+                self._note(stream, position)
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
         return self._target(stream, [(1, self._tx.version(stream))], counts)
+
+    def _note(self, stream: str, position: int) -> None:
+        scope = self._scope_of_stream(stream)
+        self._newest[scope] = Position(max(position, self._newest.get(scope, 0)))
 
     def _target(self, stream: str, versions: list[tuple[int, int]], counts: Counter[str]) -> ForgetTarget:
         return ForgetTarget(stream=stream, versions=versions, series=self._keyring.series(stream), counts=dict(counts))
@@ -202,6 +264,7 @@ class Planner:
             stream, version, topic, head = self._checked(position, row)
             if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, head):
                 found.setdefault(stream, {})[version] = topic
+                self._note(stream, position)
         return found
 
     def _add_receipts(
@@ -368,6 +431,7 @@ class Planner:
         a fact that stays, which would be believed again.
         """
         added = 0
+        kept = _holding(facts, selector.now) if selector.keep_facts else frozenset()
         for recorded in facts:
             event, position, stream = recorded.event, recorded.position, recorded.stream
             goes = False
@@ -380,6 +444,9 @@ class Planner:
                 goes = any(turn in gone for turn in event.because) and all(
                     turn in gone or not self._is_content(turn, selector.visible) for turn in event.because
                 )
+                if goes and position in kept:
+                    goes = False
+                    self._facts_kept += 1
             elif isinstance(event, FactAsserted):
                 goes = event.session in sessions
             if goes and position not in gone and stream not in whole:

@@ -78,6 +78,10 @@ class Certificate(Result, frozen=True, kw_only=True):
     actor: str
     scopes: tuple[str, ...]
     """The scopes that the caller was bound to; none for a caller who was not."""
+    facts_kept: int
+    """How many facts stay although all turns went that they rest on."""
+    despite_minimum: str
+    """Why it was forgotten although a minimum age had not passed; empty where it had."""
     asked: tuple[ForgetTarget, ...]
     """What was asked, as it is in the log: versions of streams, and how many events with content these are."""
     positions: tuple[tuple[int, int], ...]
@@ -131,6 +135,8 @@ class ForgetReport(Result, frozen=True, kw_only=True):
     """How many are receipts of questions that were asked above or beside the content, and may quote it."""
     questions_left: int = 0
     """How many of these stay."""
+    facts_kept: int = 0
+    """How many facts stay although all turns go that they rest on: a rule of retention keeps those that hold."""
     asked: tuple[AskedQuestion, ...] = ()
     """The first of both, up to 100."""
     pending: str | None = None

@@ -100,6 +100,8 @@ class Forgetting:
                     scopes=list(selector.visible.boundary.scopes),
                     questions=[question.position for question in plan.asked if question.stays],
                     questions_left=plan.questions_left,
+                    facts_kept=plan.facts_kept,
+                    despite_minimum=selector.despite_minimum,
                 )
                 return plan, tx.append(FORGETTING_STREAM, event).position
 
@@ -376,6 +378,7 @@ def _report(
         dependents=plan.dependents,
         questions=plan.questions,
         questions_left=plan.questions_left,
+        facts_kept=plan.facts_kept,
         asked=plan.asked if dry_run else tuple(replace(question, query="") for question in plan.asked),
         pending=pending,
         outside=NOTHING_OUTSIDE if boundary.scopes else "",

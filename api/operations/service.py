@@ -8,13 +8,18 @@ from functools import partial
 
 from mnemolog.application import commands
 from mnemolog.application.tokens import Tokens
+from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, RetentionChosen
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
+from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
+from mnemolog.domain.moments import When, checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results, name_of
-from mnemolog.domain.scope import Boundary, parse_scope
+from mnemolog.domain.retention import Hold, Retention, checked_rule
+from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
+from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import run as doctor
@@ -39,6 +44,7 @@ class AdminService:
         nodes: Nodes,
         tokens: Tokens,
         *,
+        retention: RetentionRuns,
         boundary: Boundary,
         accept_loss: Callable[..., None],
     ) -> None:
@@ -47,6 +53,7 @@ class AdminService:
         """What to do once a loss is accepted, if the log has lost events."""
         self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
         self._forgetting, self._nodes, self._boundary = forgetting, nodes, boundary
+        self._retention = retention
 
     def doctor(
         self,
@@ -152,8 +159,13 @@ class AdminService:
         """
         self._boundary.require_none("admin.create_token")
         if not isinstance(scopes, str):
-            scopes = [self._boundary.narrow((item,))[0] if item else item for item in map(parse_scope, scopes)]
+            scopes = list(map(self._scope, scopes))
         return self._tokens.create(actor, verbs=verbs, scopes=scopes, expires_in=expires_in)
+
+    def _scope(self, scope: str) -> Scope:
+        """Return a scope as the log spells it. Raises `InvalidInput`."""
+        parsed = parse_scope(scope)
+        return self._boundary.narrow((parsed,))[0] if parsed else parsed
 
     def tokens(self) -> Results[Token]:
         """Return all tokens in the order of their creation, also those that have expired or were revoked."""
@@ -169,6 +181,87 @@ class AdminService:
         """
         self._boundary.require_none("admin.revoke_token")
         return self._tokens.revoke(name_of(token, Token, "token"))
+
+    def retention(self, *, as_of: When | None = None) -> Retention:
+        """Return how long what is said in each scope is kept, and the holds (docs/retention.md).
+
+        - `as_of`: a position or a time: as it was then
+        """
+        self._boundary.require_none("admin.retention")
+        return self._retention.retention(as_of)
+
+    def set_retention(
+        self,
+        scope: str,
+        *,
+        max_age: str | None,
+        min_age: str | None = None,
+        by: CountedFrom = "said",
+        keep_facts: bool = False,
+    ) -> Retention:
+        """Set how long what is said in a scope and below it is kept; return all rules and holds.
+
+            store = MemoryStore.open("memory/", model=None)
+            store.admin.set_retention("acme", max_age="180d", min_age="30d").rules[0].max_age  # -> '180d'
+
+        - `scope`: a scope; the empty string for the whole store
+        - `max_age`: the age at which `apply_retention` forgets turns, such as `180d`, `12h` or `90m`. The nearest scope
+          above a session that has one counts. None for what the scope above says
+        - `min_age`: the age before which nothing is forgotten, counted from the recording. The longest of all scopes
+          above counts. `forget` of something younger asks for `despite_minimum`
+        - `by`: what the maximum age is counted from: when a turn was `said`, or when it was `recorded`
+        - `keep_facts`: True to keep facts that hold when the turns go that they rest on
+
+        The setting is an event. Both ages None take the rule of the scope away. Raises `InvalidInput`.
+        """
+        self._boundary.require_none("admin.set_retention")
+        chosen = RetentionChosen(
+            scope=self._scope(scope), max_age=max_age or None, min_age=min_age or None, by=by, keep_facts=keep_facts
+        )
+        self._retention.append(checked_rule(chosen))
+        return self._retention.retention(None)
+
+    def hold(self, scope: str, *, reason: str) -> Hold:
+        """Forget nothing of a scope until the hold is lifted: retention passes over it, and `forget` raises `OnHold`.
+
+        - `scope`: a scope with all below it; the empty string for the whole store
+        - `reason`: why, up to 256 bytes; it stays readable
+
+        Several holds may lie on a scope; each counts until it is lifted itself. Raises `InvalidInput`.
+        """
+        self._boundary.require_none("admin.hold")
+        placed = HoldPlaced(scope=self._scope(scope), reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX))
+        position = self._retention.append(placed).position
+        return next(hold for hold in self._retention.retention(None).holds if hold.position == position)
+
+    def lift_hold(self, hold: Hold | int, *, reason: str) -> Hold:
+        """End a hold; return what it was.
+
+        - `hold`: the hold, or its position
+        - `reason`: why, up to 256 bytes; it stays readable
+
+        Raises `InvalidInput` for a position where no hold was placed, and for one that is lifted.
+        """
+        self._boundary.require_none("admin.lift_hold")
+        return self._retention.lift(
+            HoldLifted(
+                hold=checked_position("hold", name_of(hold, Hold, "hold")),
+                reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX),
+            )
+        )
+
+    def apply_retention(self, *, dry_run: bool = False, progress: Progress | None = None) -> RetentionReport:
+        """Forget the turns that are older than their scope allows, and end the sessions of which none is left.
+
+        - `dry_run`: write nothing; the report is what would be forgotten
+        - `progress`: called now and then with what is done and what there is to do
+
+        It forgets as `MemoryStore.forget` does, with the reason `retention: 180d`, so facts that rest on these turns
+        alone, receipts and standing statements go as well. What a hold or a minimum age keeps stays. A run that was
+        interrupted is gone on with by the next one. Raises as `MemoryStore.forget` does.
+        """
+        self._boundary.require_none("admin.apply_retention")
+        return self._retention.apply(dry_run=dry_run, progress=progress)
 
     def nodes(self) -> Results[NodeStatus]:
         """Return the nodes of a log in PostgreSQL: how far each has read, purged, and when it was last seen.

@@ -21,6 +21,8 @@ from mnemolog.domain.events import (
     ForgetCompleted,
     ForgetRequested,
     Forgotten,
+    HoldLifted,
+    HoldPlaced,
     LanguageChosen,
     LossAccepted,
     ModelActivated,
@@ -29,6 +31,7 @@ from mnemolog.domain.events import (
     RecallJudged,
     RecallServed,
     RedactionChosen,
+    RetentionChosen,
     SessionEnded,
     SessionResumed,
     SessionStarted,
@@ -92,6 +95,14 @@ def _session_event(event: Event) -> str | None:
             return f"language of the text index: {event.language}"
         case RedactionChosen():
             return f"secrets are {'replaced' if event.on else 'no longer replaced'} before they are recorded"
+        case RetentionChosen():
+            most = f"at most {event.max_age} since it was {event.by}, " if event.max_age else ""
+            kept = ", facts that hold stay" if event.keep_facts else ""
+            return f"retention of {event.scope or '/'}: {most}at least {event.min_age or '0m'}{kept}"
+        case HoldPlaced():
+            return f"hold on {event.scope or '/'}: {event.reason}"
+        case HoldLifted():
+            return f"hold of position {event.hold} lifted: {event.reason}"
         case LossAccepted():
             head, *seen = (head[: head.find(":") + 9] for head in (event.head, *event.lost[:1]))
             lost, why = (

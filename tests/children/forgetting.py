@@ -8,9 +8,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mnemolog import MemoryStore
+from mnemolog.forgetting import retention
 from mnemolog.forgetting.service import Forgetting
 from tests.children.workers import telling_failures
-from tests.support import HashEncoder
+from tests.support import FakeClock, HashEncoder
 
 DIMENSION = 16
 
@@ -48,3 +49,20 @@ def keep_open(pipe: Connection, folder: str, session: str, known: Any, go_on: An
             known.wait()
             go_on.wait()
     pipe.send("closed")
+
+
+def apply_retention_and_die(_pipe: Connection, folder: str, now: int, kill: int) -> None:
+    """Forget what is too old, in small batches, and be killed after the `kill`-th step, counted around."""
+    steps = 0
+
+    def reached(_done: str) -> None:
+        nonlocal steps
+        steps += 1
+        if steps > kill % 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Forgetting.reached = staticmethod(reached)
+    retention.BATCH_MAX = 5
+    with MemoryStore.open(folder, model=None, background=False, clock=FakeClock(now)) as store:
+        store.admin.apply_retention()
+    os.kill(os.getpid(), signal.SIGKILL)

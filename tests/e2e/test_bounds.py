@@ -77,7 +77,16 @@ def stores(tmp_path_factory):
 
 ARGUMENTS = {
     **{"query": "ferry", "text": "ferry", "key": "user/city", "value": 1, "session": "trip", "description": "Book it"},
-    **{"before": 1, "receipt": 4, "fact": 1, "reason": "rewind", "position": 2, "distrust": 1, "statement": 2},
+    **{
+        "before": 1,
+        "receipt": 4,
+        "fact": 1,
+        "reason": "rewind",
+        "position": 2,
+        "distrust": 1,
+        "statement": 2,
+        "hold": 1,
+    },
 }
 """Arguments of methods that have to be given."""
 
@@ -102,7 +111,7 @@ NUMBERS = [
 def _owner_in(store, owner):
     trip = store.session("trip")
     made = {Session: trip, SessionAt: trip.at(3), MemoryStore: store}
-    return made.get(owner) or getattr(store, {"AuditService": "audit"}[owner.__name__])
+    return made.get(owner) or getattr(store, {"AuditService": "audit", "AdminService": "admin"}[owner.__name__])
 
 
 @pytest.mark.parametrize(("owner", "method", "name", "whole"), NUMBERS)
@@ -505,6 +514,7 @@ NO_BOUND = {
         api/audit/service.py DIFF_TURNS_MAX
         api/forgetting/certificate.py RANGES_MAX ITEMS_MAX
         api/forgetting/plan.py ASKED_MAX
+        api/forgetting/retention.py BATCH_MAX
         api/operations/doctor/checks.py LISTED_MAX
         cli/forgetting.py PREVIEWED_MAX
         cli/redaction.py POSITIONS_MAX

@@ -1,7 +1,5 @@
 """Names as people have them: what a label may hold, and one spelling for names that look the same."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from unicodedata import normalize

@@ -1,7 +1,5 @@
 """What a user said of all answers to come is lifted by what was said later, or ended by a person."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -186,6 +186,8 @@ def planted(shape: inspect.Type) -> object:
             return made(**{field.name: planted(field.type) for field in fields})
         case inspect.EnumType(cls=made):
             return next(iter(made))
+        case inspect.LiteralType(values=values):
+            return values[0]
     return {inspect.IntType: 1, inspect.FloatType: 1.0, inspect.BoolType: True, inspect.BytesType: b"x"}[type(shape)]
 
 
@@ -216,11 +218,14 @@ DECIDED = {
     ),
     "context.served.v1": ("recall form counted_by digest", "of sessions values", ""),
     "recall.judged.v1": ("", "by", ""),
-    "forget.requested.v1": ("id", "reason", "targets scopes"),
+    "forget.requested.v1": ("id", "reason despite_minimum", "targets scopes"),
     "content.forgotten.v1": ("request", "copies", ""),
     "forget.completed.v1": ("requests", "", ""),
     "token.created.v1": ("id acts_as verbs scopes", "", ""),
     "token.revoked.v1": ("id", "", ""),
+    "retention.chosen.v1": ("", "", "scope max_age min_age"),
+    "hold.placed.v1": ("", "reason", "scope"),
+    "hold.lifted.v1": ("", "reason", ""),
     "loss.accepted.v1": ("head lost", "reason", ""),
     "thread.checkpointed.v1": ("id checkpoint metadata ns run values", "", "parent kept"),
     "thread.written.v1": ("task writes ns path", "", "checkpoint"),

@@ -106,6 +106,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     "admin.set_language": Example("/language", {"language": "de"}),
     "admin.redaction": Example("/redaction"),
     "admin.set_redaction": Example("/redaction", {"on": True}),
+    "admin.retention": Example("/retention"),
+    "admin.set_retention": Example("/retention", {"scope": "acme/old", "max_age": "180d"}),
+    "admin.apply_retention": Example("/retention/apply", {"dry_run": True}),
+    "admin.hold": Example("/holds", {"scope": "acme/old", "reason": "case 4711"}),
+    "admin.lift_hold": Example("/holds/{hold}/lift", {"reason": "it is closed"}),
     "admin.nodes": Example("/nodes"),
     "admin.remove_node": Example("/nodes/0123"),
     "admin.create_token": Example(
@@ -142,7 +147,9 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     store.forget(positions=[other.turns()[0].position], questions=False, reason="asked for")
     ended = store.distrust(actor="nobody", reason="an example").position
     standing = trip.turns()[2].position
+    hold = store.admin.hold("acme/older", reason="an example").position
     return {
+        "hold": hold,
         "receipt": receipt,
         "statement": standing,
         "distrust": ended,
