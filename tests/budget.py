@@ -5,8 +5,6 @@
 Counts, not times: no other process changes them. They are those of one version of Python.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """An error of every class."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What Ctrl-C does, without a keyboard: while something waits, or before any line of our own code."""
 
-from __future__ import annotations
-
 import linecache
 import signal
 import sys

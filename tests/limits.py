@@ -5,8 +5,6 @@ to its standard error (PYTHONFAULTHANDLER), which pytest shows, or the test that
 child then ends by itself, with what the child said.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

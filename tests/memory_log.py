@@ -1,7 +1,5 @@
 """A log in memory for tests of the domain: events get positions and times, and are stored as bytes and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

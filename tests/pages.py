@@ -1,7 +1,5 @@
 """The documentation's pages as programs: their examples, and where their links lead."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

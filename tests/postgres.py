@@ -1,7 +1,5 @@
 """A PostgreSQL server for the tests: `MNEMOLOG_TEST_POSTGRES=URL`, or one of their own, started once per process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

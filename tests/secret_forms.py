@@ -5,8 +5,6 @@ with its kind and a tab. `{github}` is a secret that is made here, so that no sc
 and `␛` stand for a line break, a tab and an escape character, and `§` for five hyphens.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

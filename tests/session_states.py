@@ -1,7 +1,5 @@
 """Sessions as tests see them: every state at every position, what is visible, a digest to compare states by."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from hashlib import sha256

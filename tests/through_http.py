@@ -3,8 +3,6 @@
 The server is the real application on a socket of this process, and the client is the real one.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

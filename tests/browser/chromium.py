@@ -1,7 +1,5 @@
 """A Chromium of this machine, driven without a window, and what it complains of."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

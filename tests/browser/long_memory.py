@@ -4,8 +4,6 @@ Everything that a page of the console can show is in it: sessions of several sco
 switches for every reason, values that expire, tasks, notes, checkpoints, receipts, a model, an erasure, hostile text.
 """
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An address of each page of the console, with something to see on it."""
 
-from __future__ import annotations
-
 from typing import Final
 from urllib.parse import quote, urlencode
 

@@ -3,8 +3,6 @@
 They show the sample conversation of `make demo` (examples/five_weeks.py), with the default model.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Iterator

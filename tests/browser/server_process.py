@@ -3,8 +3,6 @@
 python -m tests.browser.server_process FOLDER [--write] [--require-token] [--model NAME]
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from pathlib import Path

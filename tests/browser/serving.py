@@ -1,7 +1,5 @@
 """A server process of a store for somebody with a browser."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A child process that makes a store with backups of it, and dies with its newest commits in write-ahead logs."""
 
-from __future__ import annotations
-
 import os
 from multiprocessing.connection import Connection
 from pathlib import Path

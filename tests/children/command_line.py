@@ -3,8 +3,6 @@
 `python -m tests.children.command_line FUNCTION N ARGUMENT...`
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Counting the file operations of a process below a folder, and doing something at the n-th of them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

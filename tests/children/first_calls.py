@@ -4,8 +4,6 @@ A call gets the place of the store and the name of its agent. Adapters with pack
 `tests/adapters/NAME/children.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What child processes do about forgetting: be killed in the middle of it, or have the store open meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 from multiprocessing.connection import Connection

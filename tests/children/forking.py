@@ -1,7 +1,5 @@
 """Functions that run in a forked child, with a limit of seconds. A child that hangs fails the test with its stack."""
 
-from __future__ import annotations
-
 import faulthandler
 import multiprocessing
 import os

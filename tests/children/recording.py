@@ -3,8 +3,6 @@
 They answer through a pipe, as those of `tests.children.workers` do.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """Scripts that do to their process what no script should."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """What child processes do to a store's vectors: write them, be hindered at it, be killed at it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

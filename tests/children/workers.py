@@ -3,8 +3,6 @@
 They answer through a pipe: a message is sent whole or not at all, as a line printed and flushed would be.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import os

@@ -1,7 +1,5 @@
 """A view for the eventsourcing library's own suites."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import sqlalchemy as sa

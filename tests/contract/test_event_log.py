@@ -1,7 +1,5 @@
 """What an event log promises, whatever it is made of, and what ours promises as a file."""
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import ExitStack, closing, contextmanager, suppress

@@ -1,7 +1,5 @@
 """The eventsourcing library's own suites, run against our recorders: what it promises, we promise."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

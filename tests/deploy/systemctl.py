@@ -1,7 +1,5 @@
 """What `systemctl` does for the walk, with the units of a folder: `python systemctl.py FOLDER COMMAND UNIT …`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

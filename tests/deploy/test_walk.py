@@ -4,8 +4,6 @@
 path: `make test-deploy` installs it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command line in this process: starting Python a hundred times would take minutes."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json

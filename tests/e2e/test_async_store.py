@@ -1,7 +1,5 @@
 """The store under asyncio: the same answers and errors, and a loop that nothing holds up."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import json

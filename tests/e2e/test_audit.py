@@ -1,7 +1,5 @@
 """What an auditor asks: the timeline, one event, what changed between two positions; in the library and as commands."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Numbers and sizes that a caller gives: each has bounds, which the library, the server and the commands keep alike."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Certificates of erasures: a stranger checks each field with an export, and what is certified stays as it is."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

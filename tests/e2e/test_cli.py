@@ -1,7 +1,5 @@
 """The command line as a person meets it: parse, call, print, exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """status, doctor and quarantine as an operator meets them: words, JSON, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The examples in the help of the commands run as they are printed, in a folder that has what they name."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

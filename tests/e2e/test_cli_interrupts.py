@@ -1,7 +1,5 @@
 """Ctrl-C: one line on stderr says what was kept and how to continue, and the status is 130."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Models from the command line: add, activate, go back, drop, with two small SentenceTransformer models."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

@@ -3,8 +3,6 @@
 A line of a table is a command as it is typed, without `mnemolog` and the folder of the store.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

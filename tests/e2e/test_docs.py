@@ -1,7 +1,5 @@
 """What the documentation shows runs, and gives what it says it gives."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """An application of the eventsourcing library shares a store with agents: one log, one chain, one backup."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest

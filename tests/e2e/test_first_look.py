@@ -1,7 +1,5 @@
 """What somebody sees who tries mnemolog for the first time, and makes the mistakes that one makes then."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 No state gives a raw error, and none is called healthy beyond what was looked at.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

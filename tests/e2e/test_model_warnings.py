@@ -1,7 +1,5 @@
 """A model that cannot be loaded is said, once; a store that wants none is left in peace."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 

@@ -1,7 +1,5 @@
 """Filters, pages and context_turns of a recall, each against a list comprehension over all turns."""
 
-from __future__ import annotations
-
 import inspect
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """What a recall promises whatever is asked and whatever fails: an answer, in one order, with its reasons."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

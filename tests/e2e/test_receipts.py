@@ -1,7 +1,5 @@
 """Receipts: what was asked and answered stays in the log, and is asked again by an audit."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import timedelta
 from functools import partial

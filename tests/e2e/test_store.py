@@ -1,7 +1,5 @@
 """The promises of the store, asked from outside."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Processes to be killed, processes that race, and files that may not grow."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import resource

@@ -4,8 +4,6 @@ Everything is made by code from a seed. A change is a function of a random gener
 it returns what it did, in words. What it writes has right checksums, so that nothing but its content gives it away.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip

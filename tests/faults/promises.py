@@ -5,8 +5,6 @@ from here, which the fixture `tries` gives it. `--scale` chooses between the two
 pass within minutes, and what is run over night. `--tries` overrides both, for a look at one test.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, get_args
 
 Scale = Literal["ci", "nightly"]

@@ -1,7 +1,5 @@
 """Fill in how often each promise of docs/guarantees.md was tried, from docs/reports/faults.json."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

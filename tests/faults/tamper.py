@@ -1,7 +1,5 @@
 """Ways to edit a copy of a log from outside. The live file is never touched: SQLite copies it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

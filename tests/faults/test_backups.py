@@ -1,7 +1,5 @@
 """P16: backups made while others write restore to a prefix of the history, whole batches only, and recall works."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """One event that cannot be used: a rebuild stops there and says where; what does not need it goes on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Bodies of requests: how large, how much they hold, and what they take of the server's memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

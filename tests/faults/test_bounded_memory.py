@@ -4,8 +4,6 @@ Python's and numpy's allocations are counted (tracemalloc), which gives the same
 its own: each connection keeps pages up to `mnemolog.infra.sqlite.CACHE_BYTES`.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import random

@@ -1,7 +1,5 @@
 """A client whose connection is cut: before the request, within it, and before the answer."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """The clock of the machine changes: while a store is open, between openings, and between two processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

@@ -1,7 +1,5 @@
 """P24: a backup of a damaged store is refused, or good; it never takes the place of a good one otherwise."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Files of projections, damaged in every way: refused before FAISS parses them, and made anew."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

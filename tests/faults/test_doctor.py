@@ -1,7 +1,5 @@
 """`doctor` finds each damage, mends it, and finds nothing the second time. Nothing of the log is touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

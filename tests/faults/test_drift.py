@@ -1,7 +1,5 @@
 """Vectors that do not fit their log: each state made for real, told from tags, and never renamed unasked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

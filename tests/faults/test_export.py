@@ -1,7 +1,5 @@
 """An export: the same log again, or refused at the line that does not fit; verified by us and without us."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import gzip

@@ -1,7 +1,5 @@
 """Recalls with filters, against a model that looks at every turn: random histories, filters, lineages and positions."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """P17: the first calls of several agents meet in one session: all are recorded, whichever comes first."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

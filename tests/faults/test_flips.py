@@ -4,8 +4,6 @@
 file still tells the same by every table and every index, and SQLite finds it whole.
 """
 
-from __future__ import annotations
-
 import pytest
 from pysqlite3 import dbapi2
 

@@ -1,7 +1,5 @@
 """What is forgotten is in no file any more, whatever is killed, restored or open elsewhere; what is not, stays."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """P37: a backup that is made while others forget cannot read what was forgotten before it ended."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

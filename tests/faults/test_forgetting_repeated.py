@@ -1,7 +1,5 @@
 """A request to forget that waits, is interrupted, or is undone by older keys is carried out until it is done."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """P17: a store is not to be carried across a fork: the child is refused, the parent goes on as before."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import threading

@@ -1,7 +1,5 @@
 """Stores of every release open for ever: they verify against their heads and answer as they did."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

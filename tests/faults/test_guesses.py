@@ -1,7 +1,5 @@
 """What was forgotten cannot be guessed and confirmed: nothing that outlives its key is a digest of content."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Heads that are kept elsewhere: every one of them is asked, and none is noted that contradicts the last."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import closing

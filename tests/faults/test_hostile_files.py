@@ -1,7 +1,5 @@
 """P21: backups and exports of others: refused by name or rebuilt, and nothing outside of them is touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

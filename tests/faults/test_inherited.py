@@ -1,7 +1,5 @@
 """P17: what a forked child inherits is never touched, whatever the other threads of the parent do at the fork."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

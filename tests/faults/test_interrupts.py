@@ -1,7 +1,5 @@
 """Ctrl-C while recording: the process that goes on after it has a store that goes on too."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog import MemoryStore

@@ -1,7 +1,5 @@
 """Invalid events under a valid chain: `verify` names them, an import refuses them, a read may stop at them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from itertools import product

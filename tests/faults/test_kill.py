@@ -1,7 +1,5 @@
 """A process that is killed loses nothing it was told is recorded, and leaves no half batch."""
 
-from __future__ import annotations
-
 import re
 import time
 

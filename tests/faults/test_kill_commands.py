@@ -1,7 +1,5 @@
 """A long-running command that is killed loses nothing that it printed, and its next start completes the rest."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Input that cannot hurt: the work on a text is linear in its size, whatever characters it has."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import count

@@ -1,7 +1,5 @@
 """A database that has lost events, as after a fail-over to a standby that was behind: an older base backup restored."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import uuid

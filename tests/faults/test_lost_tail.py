@@ -1,7 +1,5 @@
 """A log in a file that lost its newest events: it is refused until an operator accepts that; no healthy store is."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

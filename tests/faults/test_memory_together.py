@@ -1,7 +1,5 @@
 """Working memory under many writers."""
 
-from __future__ import annotations
-
 import random
 import threading
 

@@ -1,7 +1,5 @@
 """Two models on one log, in several processes and under fire: each vector where it belongs, one model an answer."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """P13: no memory: an error, a process that lives, and a store that works when there is memory again."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

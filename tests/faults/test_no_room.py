@@ -1,7 +1,5 @@
 """P13: no disk, no descriptors: a clear error, nothing half written, and it works again later."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

@@ -1,7 +1,5 @@
 """A store of another user: what may not be read or written is named in one sentence, and nothing of it is changed."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """P39: loops that run for days. What each of them needs is taken away for a while: it goes on, and misses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -1,7 +1,5 @@
 """P22: another program overwrites the files of an open store in place: `cp`, `truncate`, `dd`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

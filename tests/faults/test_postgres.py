@@ -1,7 +1,5 @@
 """A log in PostgreSQL: its writers are killed, its server crashes, its network fails, several nodes use it."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a power cut could do, without cutting any: settings, syncs counted, WALs cut short, a sync that fails."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

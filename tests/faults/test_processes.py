@@ -1,7 +1,5 @@
 """Several processes at one log: one total order, nothing missed, one winner."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

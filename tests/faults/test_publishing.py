@@ -1,7 +1,5 @@
 """Writing vectors, cut off anywhere: the old answers or the new, never a mix, and the next run completes."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

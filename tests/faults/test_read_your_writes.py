@@ -1,7 +1,5 @@
 """Recall that covers a position: exactly that, or an error that says how far it is and why."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """No reader sees a projection half way, whatever is forgotten, rebuilt, moved to quarantine or changed meanwhile."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Projections are deleted and made again: the same answers, and nothing in them that the log does not tell."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """P22: the files of a store are moved, deleted or replaced while processes have it open."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

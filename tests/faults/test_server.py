@@ -1,7 +1,5 @@
 """The server killed and stopped under load: what it answered is in the log, what it did not is there once at most."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading

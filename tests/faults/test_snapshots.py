@@ -1,7 +1,5 @@
 """Snapshots that cannot be trusted are never used, and a disk that takes none keeps no read from answering."""
 
-from __future__ import annotations
-
 import resource
 import shutil
 

@@ -1,7 +1,5 @@
 """P17: processes that are started by spawn or a fork server get the path of a store, never the store itself."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import multiprocessing

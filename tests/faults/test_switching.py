@@ -1,7 +1,5 @@
 """Switching under load and under fire: every turn once and in its own session, a switch whole or not at all."""
 
-from __future__ import annotations
-
 import random
 import threading
 from itertools import pairwise

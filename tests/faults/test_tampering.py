@@ -1,7 +1,5 @@
 """History changed from outside is noticed, and where it was changed (on copies; with the triggers dropped)."""
 
-from __future__ import annotations
-
 import pytest
 from pysqlite3 import dbapi2
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect

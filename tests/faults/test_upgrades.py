@@ -1,7 +1,5 @@
 """A process that is killed while it converts or rebuilds what another version wrote: the next one has everything."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

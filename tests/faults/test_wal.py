@@ -1,7 +1,5 @@
 """P18: a reader that never ends makes the write-ahead log grow; that is said, and undone as soon as it ends."""
 
-from __future__ import annotations
-
 import logging
 import os
 from urllib.parse import quote

@@ -7,8 +7,6 @@ so that two runs give the same log. Every later release opens a copy of what thi
 and compares its answers (tests/faults/test_golden.py).
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pieces of long texts as the real model tokenizes them."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """SentenceTransformer models behind the `Encoder` port, with the real MiniLM where it matters."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Adapters are extras: the core does without them, and who imports one without its extra is told which to install."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

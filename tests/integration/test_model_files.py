@@ -1,7 +1,5 @@
 """Where a model's files are, and what they say before any weight is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The recall benchmark: measures against their definitions, intervals, shapes of data, a run from end to end."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Segments: exact rows in blocks, merging within bounds, search with and without an index, one writer at a time."""
 
-from __future__ import annotations
-
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a session sees, as spans: every way of asking agrees with a list comprehension over all turns."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from pathlib import Path
 

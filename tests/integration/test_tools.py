@@ -1,7 +1,5 @@
 """Tools for language models, called as any adapter calls them: with a name's schema and arguments as they came."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -4,8 +4,6 @@ Builds sdist and wheel into build/release/dist, and uses the wheel with the newe
 pyproject.toml allows, on each interpreter: by default Python 3.11 and the newest that is found.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Run commands of a release."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Runs in the environment of a built wheel, in an empty folder, and imports nothing of the repository.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What goes with a release: a wheel that is the same twice, a bill of materials, and files for registries."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The built documentation site: `make docs` runs these tests on it, in the folder that SITE names."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checkpoints hold nothing; restoring one brings back values, task and notes by one event."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.domain import errors

@@ -1,7 +1,5 @@
 """Long texts are cut so that the model reads every word of them."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from itertools import pairwise

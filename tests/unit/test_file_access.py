@@ -1,7 +1,5 @@
 """Files are opened in one place, which refuses what is no regular file; who opens them otherwise is listed here."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Hints name calls that exist, in the words of each interface."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 import re

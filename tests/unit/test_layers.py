@@ -1,7 +1,5 @@
 """The code base checks itself: imports go one way, modules stay small."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 from functools import cache

@@ -1,7 +1,5 @@
 """Reading a stream by positions of the log."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.infra.log.reader import LogReader

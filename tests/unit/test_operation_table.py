@@ -3,8 +3,6 @@
 Each operation has a command, a tool and a page, or there is a reason why not; options are named like parameters.
 """
 
-from __future__ import annotations
-
 import inspect
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Secrets: which are found, what is left alone, and that every text of every event is covered."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

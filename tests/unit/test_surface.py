@@ -1,7 +1,5 @@
 """The public names, the error tree, the stored events: what users and old logs rely on."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -5,8 +5,6 @@ At the end a fold of the whole log from zero gives the same bytes, and folds of 
 model was then.
 """
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """A folder of Chroma, made and read by its own library."""
 
-from __future__ import annotations
-
 import chromadb
 
 from mnemolog import MemoryStore

@@ -1,7 +1,5 @@
 """What child processes of the tests do: `python -m tests.adapters.hermes.children HOME SESSION`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A provider as Hermes has it: behind its own memory manager, called as run_agent, its CLI and its gateway call it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.memory_manager import MemoryManager

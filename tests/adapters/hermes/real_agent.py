@@ -3,8 +3,6 @@
 Prints as JSON the last message of each request that came to the model. Hermes' home is in HERMES_HOME.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

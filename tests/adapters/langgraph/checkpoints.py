@@ -1,7 +1,5 @@
 """Checkpoints to put without a graph, which takes seconds to import."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from langgraph.checkpoint.base import empty_checkpoint

@@ -1,7 +1,5 @@
 """What child processes of the tests do: `python -m tests.adapters.langgraph.children WHAT FOLDER ...`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

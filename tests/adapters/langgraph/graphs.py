@@ -1,7 +1,5 @@
 """Graphs of LangGraph's own to run on a saver."""
 
-from __future__ import annotations
-
 import operator
 from typing import Annotated, Any, TypedDict
 

@@ -1,7 +1,5 @@
 """The saver under LangGraph's own graphs, and what the log holds of them."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 python -m tests.adapters.mcp.recording_client FOLDER|URL SESSION
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from itertools import count

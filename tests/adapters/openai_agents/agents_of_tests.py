@@ -1,7 +1,5 @@
 """Agents with the SDK's scripted model, which gives scripted answers and keeps its inputs."""
 
-from __future__ import annotations
-
 from agents import Agent, Runner, function_tool
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 

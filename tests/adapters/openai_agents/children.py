@@ -3,8 +3,6 @@
 It waits for a signal to start, so that several are ready at the same time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A process that is killed at the Nth commit or save, before or after it. Arguments: the store, folders, N."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Random conversations of both agents, read at random moments, compared with a model of each session's state."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.transcripts.written import Claude, Codex

@@ -3,8 +3,6 @@
 Prints what failed, with the shortest script that still fails, and ends with 1 then.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import random

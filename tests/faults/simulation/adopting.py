@@ -1,7 +1,5 @@
 """A store that others have made, taken over by a model: from its events, fact by fact."""
 
-from __future__ import annotations
-
 from mnemolog.domain import events
 from mnemolog.domain.events import RecordedEvent
 from tests.faults.simulation.accidents import Accidents

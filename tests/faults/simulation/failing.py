@@ -4,8 +4,6 @@ From a `Crash` on nothing reaches the disk, as after a power switch: what an `ex
 tidy up stays as it is. SQLite itself is let go of by closing its connections, which undoes what was not committed.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import weakref

@@ -1,7 +1,5 @@
 """What is recalled, against a search that looks at every turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A script: steps with the numbers they take, made from a seed, printed, and read back."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

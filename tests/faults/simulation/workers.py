@@ -1,7 +1,5 @@
 """Scripts in several processes, some of which may die."""
 
-from __future__ import annotations
-
 import faulthandler
 import multiprocessing
 import os

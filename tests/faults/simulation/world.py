@@ -1,7 +1,5 @@
 """A store in a folder, open twice in one process, beside its model: changed together, and compared."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server over a store, without a network in between."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from typing import Any

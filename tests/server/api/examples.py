@@ -1,7 +1,5 @@
 """An example of a request to each operation, in a store that `filled` has filled."""
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 from mnemolog import MemoryStore

@@ -1,7 +1,5 @@
 """A value and a JSON Schema: as much of it as msgspec writes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The JSON API: each operation, each kind of answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from mnemolog.domain.session import Original, original_of

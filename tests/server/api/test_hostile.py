@@ -1,7 +1,5 @@
 """Invalid arguments: each is refused with a status below 500."""
 
-from __future__ import annotations
-
 from typing import Any, get_args, get_origin
 
 import pytest

@@ -1,7 +1,5 @@
 """A token sees, lists and guesses nothing outside of its scopes, on any route: random scopes, tokens and requests."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Following the log: in order, without gaps, from a position, also what other processes append."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
