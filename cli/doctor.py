@@ -194,7 +194,7 @@ def verify(
     contents: Annotated[bool, typer.Option("--contents", help="Also decrypt all content, which takes longer.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the whole history of a store. Exit status 3 if it is damaged.
+    """Verify the whole history of a store. Exit status 3 if it is damaged, or the key of its keys is missing.
 
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
@@ -207,6 +207,8 @@ def verify(
         output.note(f"the log takes no more events: it was moved to {answer.moved_to}")
     if keys is not None:
         output.note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
+    if keys is not None and keys.wrapped and answer.sound:
+        fail("the content was not verified", hint=keys.hint, status=EXIT_DAMAGED)
     if not answer.sound:
         fail("the history does not verify", hint=after_findings(store, answer.findings), status=EXIT_DAMAGED)
 

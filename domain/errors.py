@@ -146,6 +146,8 @@ class KeysMissing(StoreError):
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} does not have the keys of this log: {why}")
         self.path, self.why = path, why
+        self.wrapped = False
+        """Whether they are there, and wrapped with a key that is not."""
 
 
 class NetworkFilesystem(StoreError):

@@ -307,7 +307,7 @@ class Keyring:
 
     def _unopened(self, why: str) -> errors.KeysMissing:
         error = self.engine.missing(why)
-        error.hint = key_file.HINT
+        error.hint, error.wrapped = key_file.HINT, True
         return error
 
 

@@ -141,6 +141,7 @@ def test_the_command_says_how_the_keys_are_stored(filled, key_file, run, tmp_pat
     assert said["before"] == said["key_file"][0]
     assert run("--key-file", key_file, "verify", filled).returncode == 0
     monkeypatch.delenv(VARIABLE)
+    assert "the content was not verified" in run("verify", filled).exited(3).stderr
     refused = run("backup", filled, tmp_path / "backup", "--keys", tmp_path / "keys")
     assert (refused.returncode, VARIABLE in refused.stderr, "mv " in refused.stderr) == (3, True, False)
     shutil.copy(key_file, filled / "beside.key")
