@@ -157,6 +157,7 @@ class Session(OfOneProcess, WorkingMemory):
         `exchange` of what it sees come from there, across the branch point. Raises `OutsideSession` if the session did
         not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """
+        self._visible.check_asked_for(self.id, options.get("asked_for"))
         asked = question(
             query, k=k, session=self.id, own=self.scope, scope=scope, lineage=lineage, hidden=hidden, **options
         )
@@ -206,6 +207,7 @@ class Session(OfOneProcess, WorkingMemory):
         Values that have expired, with `as_of` those that had expired then, are left out. Otherwise like
         `MemoryStore.context`.
         """
+        self._visible.check_asked_for(self.id, options.get("asked_for"))
         asked = question(query, session=self.id, own=self.scope, scope=scope, lineage=lineage, hidden=hidden, **options)
         limits = wanted(tokens, tokenizer=tokenizer, of=self.id)
         return self._parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)

@@ -467,6 +467,7 @@ class MemoryStore(OfOneProcess):
         *,
         scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
+        asked_in: SessionLike | None = None,
         lineage: bool = False,
         after: str | None = None,
         as_of: When | None = None,
@@ -486,6 +487,7 @@ class MemoryStore(OfOneProcess):
         - `k`: maximum number of turns, from 1 to 1,000
         - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session
+        - `asked_in`: the session that asks, for the receipt: it does not change the answer
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
         - `after`: for the next page, `Recall.next` of the page before; both see the same log
         - `as_of`: answer as of this position or time of recording
@@ -501,7 +503,8 @@ class MemoryStore(OfOneProcess):
         `OutsideSession` for a session that did not exist at `as_of`.
         """
         of = None if session is None else self.parts.visible.id_of(session)
-        asked = question(query, k=k, scope=scope, session=of, lineage=lineage, **options)
+        asker = self._asker(asked_in, options)
+        asked = question(query, k=k, scope=scope, session=of, asked_in=asker, lineage=lineage, **options)
         answer = self.parts.contexts.recalls.ask(
             asked,
             as_of=as_of,
@@ -522,6 +525,7 @@ class MemoryStore(OfOneProcess):
         *,
         scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
+        asked_in: SessionLike | None = None,
         lineage: bool = False,
         as_of: When | None = None,
         tokenizer: Tokenizer | None = None,
@@ -539,6 +543,7 @@ class MemoryStore(OfOneProcess):
         - `tokens`: maximum size of the text
         - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session, with its task, values and notes
+        - `asked_in`: the session that asks, for the receipt: it does not change the answer
         - `lineage`: with `session`, all turns that it sees, also those of its ancestors
         - `as_of`: answer as of this position or time of recording
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
@@ -550,7 +555,8 @@ class MemoryStore(OfOneProcess):
         only the newest is shown. `Context.left_out` has the rest and the reasons. Warns and raises as `recall` does.
         """
         of = None if session is None else self.parts.visible.id_of(session)
-        asked = question(query, scope=scope, session=of, lineage=lineage, **options)
+        asker = self._asker(asked_in, options)
+        asked = question(query, scope=scope, session=of, asked_in=asker, lineage=lineage, **options)
         limits = wanted(tokens, tokenizer=tokenizer, of=of)
         found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
         self.parts.session_list.warn_if_empty(found, scope)
@@ -862,6 +868,12 @@ class MemoryStore(OfOneProcess):
             progress=progress,
         )
         return Results(reports)
+
+    def _asker(self, asked_in: SessionLike | None, options: Mapping[str, Any]) -> str | None:
+        """Return the id of the session that asks. Raises for one that may not be seen, and for a turn of another."""
+        asker = None if asked_in is None else self.parts.visible.state(session_id_of(asked_in)).session
+        self.parts.visible.check_asked_for(asker, options.get("asked_for"))
+        return asker
 
     def _entered(self, switched: Switched) -> Session:
         if switched.left is not None:

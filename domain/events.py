@@ -293,6 +293,10 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     scopes: list[str] = []
     """Instead of `scope`, if there are several."""
     session: str | None = None
+    asked_in: Annotated[str, TO_SESSION] | None = None
+    """The session that asked; None if nobody said so."""
+    asked_for: Annotated[Ordinal, TO_EVENT] | None = None
+    """The turn of that session that it asked for; None for the next one that it records."""
     lineage: bool = False
     beside: list[str] | None = None
     """With `lineage`: the scopes whose sessions were searched besides; the root if it is empty."""

@@ -249,7 +249,8 @@ CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
     events.SourceTrusted: ("reason",),
     events.SessionSwitched: ("reason",),
     events.RecallServed: (
-        *("query", "topic_searched", "scope", "scopes", "session", "beside", "speakers", "metadata", "weights", "by"),
+        *("query", "topic_searched", "scope", "scopes", "session", "asked_in", "beside"),
+        *("speakers", "metadata", "weights", "by"),
     ),
     events.ContextServed: ("recall", "of", "sessions", "values"),
     events.RecallJudged: ("by",),

@@ -176,8 +176,9 @@ def _language(event: LanguageChosen, _position: int) -> str | None:
 
 
 def _receipt(event: RecallServed, position: int) -> str | None:
-    if event.head >= position or any(turn > event.head for turn in (*event.hits, *event.around)):
-        return "it answered with what does not come before it"
+    shown = (*event.hits, *event.around)
+    if event.head >= position or (event.asked_for or 0) >= position or any(turn > event.head for turn in shown):
+        return "it answered with or for what does not come before it"
     if len({len(event.hits), len(event.scores), *map(len, event.ranks.values())}) != 1:
         return "its hits, scores and ranks are not of one length"
     if not _is_json(event.metadata) or not _is_json(event.weights):

@@ -121,6 +121,14 @@ class VisibleEvents:
             and all(map(self.states.holds, sessions))
         )
 
+    def check_asked_for(self, asked_in: str | None, turn: int | None) -> None:
+        """Raise `InvalidInput` if a question is asked for a turn that is none of the session that asks."""
+        if turn is None:
+            return
+        found = self.log.event_at(checked_position("asked_for", turn))
+        if found is None or session.session_of(found.stream) != asked_in or not isinstance(found.event, TurnRecorded):
+            raise errors.InvalidInput("asked_for", f"position {turn} is no turn of the session that asks")
+
     def shows_session(self, session_id: str) -> bool:
         """Whether a session that exists may be shown."""
         return not self.boundary.scopes or self.states.holds(session_id)

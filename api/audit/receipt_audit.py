@@ -21,7 +21,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.references import TO_EVENT
+from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.projections.context.receipts import digest_of
@@ -72,6 +72,10 @@ class Receipt(Result, frozen=True, kw_only=True):
     """Those that were searched; none for all."""
     session: str | None
     """The session that was searched, or whose working memory a context has; None for none."""
+    asked_in: Annotated[str, TO_SESSION] | None
+    """The session that asked; None if that is not known."""
+    asked_for: Annotated[Position, TO_EVENT] | None
+    """The turn that it asked for; None for the next one of that session."""
     actor: str
     """Who asked; empty if none was given."""
     head: Position
@@ -92,6 +96,8 @@ class Receipt(Result, frozen=True, kw_only=True):
             query=recall.query,
             scopes=scopes_of(recall),
             session=(context is not None and context.of) or recall.session,
+            asked_in=recall.asked_in,
+            asked_for=None if recall.asked_for is None else Position(recall.asked_for),
             actor=served.actor,
             head=Position(recall.head),
             turns=tuple(map(Position, recall.hits if context is None else context.turns)),
@@ -110,6 +116,8 @@ class AuditedReceipt(Receipt, frozen=True, kw_only=True):
     """What differs, or why that is unknown."""
     would_differ_today: bool | None = None
     """Whether the same call has another answer now; None if that is unknown."""
+    now: tuple[Annotated[Position, TO_EVENT], ...] = ()
+    """The turns of today's answer, in its order."""
     came: tuple[Annotated[Position, TO_EVENT], ...] = ()
     """Turns of today's answer that were not in it then, in the order of the answer."""
     went: tuple[Annotated[Position, TO_EVENT], ...] = ()
@@ -254,6 +262,7 @@ class _Repeating:
         return replace(
             found,
             would_differ_today=differs,
+            now=tuple(map(Position, now)),
             came=tuple(position for position in now if position not in set(found.turns)),
             went=tuple(position for position in found.turns if position not in set(now)),
         )

@@ -305,8 +305,12 @@ class Planner:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
         recall, sessions = recall_of(receipt), erased.sessions
         is_within = any(map(selector.holds_scope, scopes_of(recall) or (ROOT,)))
-        found = (*recall.hits, *recall.around)
-        if is_within or recall.session in sessions or any(turn in erased.gone for turn in found):
+        found = (*recall.hits, *recall.around, *filter(None, (recall.asked_for,)))
+        if (
+            is_within
+            or not sessions.isdisjoint({recall.session, recall.asked_in})
+            or any(turn in erased.gone for turn in found)
+        ):
             return True
         if isinstance(receipt, RecallServed):
             return any(hit in erased.titled for hit in recall.hits)

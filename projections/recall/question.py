@@ -25,7 +25,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import Scopes, parse_scopes
 from mnemolog.domain.session import checked_metadata
@@ -67,6 +67,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = "hybrid"
     scopes: Scopes = ()
     session: str | None = None
+    asked_in: str | None = None
+    """The session that asks. It and the next field do not change the answer."""
+    asked_for: Position | None = None
+    """The turn that it asks for; None for the next one that it records."""
     lineage: bool = False
     """Whether to search all turns that `session` sees, instead of only its own."""
     beside: Scopes | None = None
@@ -142,6 +146,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> bytes:
         """Return a digest for cursors that differs if the rankings may differ. It does not depend on `k`."""
         asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0, exchange=False))
+        del asked["asked_in"], asked["asked_for"]
         return sha256(canonical(asked)).digest()[:DIGEST_BYTES]
 
 
@@ -172,6 +177,9 @@ class SearchOptions(TurnFilters, total=False):
     ]
     cover: Annotated[bool | None, Option("whether the query asks for a summary; None: as it is understood")]
     asked: Annotated[Asked, Option("whether to `skip` or `keep` turns that ask the same as the query", "skip")]
+    asked_for: Annotated[
+        Position | None, Option("position of the turn of the asking session that needs the answer; None: its next one")
+    ]
     superseded: Annotated[Superseded, Option("whether to `mark` or `drop` evidence of facts that do not hold", "mark")]
 
 
@@ -189,14 +197,15 @@ def question(
     scope: str | Sequence[str] | None = None,
     session: str | None = None,
     own: str | None = None,
+    asked_in: str | None = None,
     lineage: bool = False,
     hidden: bool = False,
     **options: Unpack[RecallOptions],
 ) -> Question:
     """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written.
 
-    `own` is the scope of `session`, if that is what asks: then others of its scope, or of `scope`, may answer as well,
-    unless with `lineage`.
+    `asked_in` is the session that asks, for the receipt. `own` is the scope of `session`, if that is what asks: then
+    others of its scope, or of `scope`, may answer as well, unless with `lineage`.
     """
     scopes, beside = parse_scopes("" if scope is None else scope), None
     if own is not None and not lineage:
@@ -217,6 +226,8 @@ def question(
         mode=given["mode"],
         scopes=scopes,
         session=session,
+        asked_in=asked_in if own is None else session,
+        asked_for=given["asked_for"],
         lineage=lineage,
         beside=beside,
         hidden=hidden,

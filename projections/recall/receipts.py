@@ -36,6 +36,8 @@ def receipt_of(
         scope=question.scopes[0] if len(question.scopes) == 1 else "",
         scopes=list(question.scopes) if len(question.scopes) > 1 else [],
         session=question.session,
+        asked_in=question.asked_in,
+        asked_for=question.asked_for,
         lineage=question.lineage,
         beside=None if question.beside is None else list(question.beside),
         hidden=question.hidden,

@@ -20,7 +20,7 @@ from mnemolog.domain.scope import Scopes
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import SESSIONS
-from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.span_queries import turns_until
 
 ROWS_AT_ONCE: Final = 200
@@ -184,6 +184,13 @@ def _parents(connection: sa.Connection, scopes: Scopes, upto: Position) -> dict[
     )
     rows = connection.execute(query.order_by(SESSIONS.c.started_position))
     return {row.session: row.parent for row in rows}
+
+
+def actors(connection: sa.Connection, sessions: Sequence[str]) -> set[str]:
+    """Return who recorded the turns of sessions: an empty name for those of nobody that is known."""
+    of = "session IN (SELECT value FROM json_each(?))"
+    query = f"SELECT DISTINCT ifnull(actor, '') FROM {queries.WITH_SESSIONS} WHERE {of}"
+    return {actor for (actor,) in fetch(connection, query, listed(sessions))}
 
 
 def branches(connection: sa.Connection, session: str, scopes: Scopes = ()) -> list[str]:

@@ -24,6 +24,7 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import is_expired
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees
+from mnemolog.projections.sql.session_pages import actors
 from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
@@ -41,17 +42,21 @@ NOTES_MAX: Final = 100
 """The newest ones."""
 RECEIPTS_MAX: Final = 500
 """Receipts between the turns of a page."""
-OTHERS_MAX: Final = 3
-"""Receipts between two turns that name no session."""
+NEAR_MAX: Final = 3
+"""Receipts between two turns by those who record turns of the session, if nobody knows for which session."""
+OTHERS_MAX: Final = 20
+"""Receipts of others between two turns."""
 
 
 class Asked(Result, frozen=True, kw_only=True):
     """What the memory was asked between two turns, by recalls and contexts that left a receipt."""
 
     receipts: tuple[Receipt, ...] = ()
-    """In order: for this session, and the last `OTHERS_MAX` in a scope that it is in."""
+    """In order: what this session asked, and the last `NEAR_MAX` of those who record its turns, in it or above."""
+    others: tuple[Receipt, ...] = ()
+    """The last `OTHERS_MAX` of what else was asked meanwhile, in it or above."""
     left_out: int = 0
-    """Others in such a scope."""
+    """How many of these there are."""
 
 
 class SeenTurn(Result, frozen=True, kw_only=True):
@@ -250,18 +255,27 @@ def _asked(
 ) -> tuple[list[Asked], Position | None]:
     """Return what was asked before each of these turns, and after the last; and up to where nothing was looked for."""
     found = newest_receipts(store, wanted=ReceiptFilter(), after=after, upto=upto, limit=RECEIPTS_MAX)
+    with store.parts.projections.current_views().database.reading() as connection:
+        own = actors(connection, [state.session, *state.ancestors])
     between: list[list[Receipt]] = [[] for _ in range(len(turns) + 1)]
+    of_here = set[Position]()
     for receipt in reversed(found.receipts):
-        is_inherited = receipt.session in state.ancestors and receipt.position <= (state.started.branched_at or ORIGIN)
+        of = receipt.asked_in or receipt.session
+        is_inherited = of in state.ancestors and receipt.position <= (state.started.branched_at or ORIGIN)
         is_above = receipt.session is None and covered(tuple(map(Scope, receipt.scopes)), state.started.scope)
-        if receipt.session == state.session or is_inherited or is_above:
-            between[bisect(turns, receipt.position)].append(receipt)
-    shown = []
+        if of == state.session or is_inherited:
+            of_here.add(receipt.position)
+        elif not is_above and receipt.session != state.session:
+            continue
+        between[bisect(turns, receipt.position)].append(receipt)
+    asked = []
     for receipts in between:
-        others = [item for item in receipts if item.session is None]
-        kept = [item for item in receipts if item not in others[:-OTHERS_MAX]]
-        shown.append(Asked(receipts=tuple(kept), left_out=len(receipts) - len(kept)))
-    return shown, found.before
+        near = [item.position for item in receipts if item.asked_in is None and item.actor in own]
+        shown = of_here.union([at for at in near if at not in of_here][-NEAR_MAX:])
+        others = [item for item in receipts if item.position not in shown]
+        kept = tuple(item for item in receipts if item.position in shown)
+        asked.append(Asked(receipts=kept, others=tuple(others[-OTHERS_MAX:]), left_out=len(others)))
+    return asked, found.before
 
 
 def _marks(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mark, ...]:

@@ -20,7 +20,8 @@ async def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, cer
         with connect(url, token=token, verify=cert) as store:
             session = store.session("trip", scope="acme/ada")
             session.record("user", "The train to Porto leaves at nine.")
-            assert store.recall("train to Porto").hits[0].session == "trip"
+            assert store.recall("train to Porto", asked_in=session, receipt=True).hits[0].session == "trip"
+            assert store.audit.receipts().receipts[0].asked_in == "trip"
             assert {moment.actor for moment in store.audit.timeline(session="trip")} == {"ada"}
         async with connect_async(url, token=token, verify=cert) as store:
             assert (await store.recall("train")).hits[0].text == "The train to Porto leaves at nine."

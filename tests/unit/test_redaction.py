@@ -211,7 +211,7 @@ DECIDED = {
     "language.chosen.v1": ("language", "", ""),
     "recall.served.v1": (
         "mode asked superseded order about kind ranking reranker model model_name ranks",
-        "query scope scopes session beside speakers by metadata topic_searched weights",
+        "query scope scopes session asked_in beside speakers by metadata topic_searched weights",
         "",
     ),
     "context.served.v1": ("recall form counted_by digest", "of sessions values", ""),

@@ -134,6 +134,7 @@ async def recall(
 ) -> str:
     """Return the turns that answer a question. By text search only while the model takes long to load."""
     limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
+    limits |= {"asked_in": await _found(memory, None) if session is None else session}
     limits |= {"order": order, "about": about, "scope": scope, "session": session, "lineage": session is not None}
     found = await memory.store.recall(query, k, wait_for_model=await memory.is_loaded(), exchange=exchange, **limits)
     below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
@@ -167,7 +168,7 @@ async def context(
     if session is None and held is not None:
         found = await held.context(query, tokens, **how)
     else:
-        found = await memory.store.context(query, tokens, session=held, lineage=held is not None, **how)
+        found = await memory.store.context(query, tokens, session=held, asked_in=held, lineage=held is not None, **how)
     left_out = sum(item.why is WhyLeftOut.NO_ROOM for item in found.left_out)
     more = f"\n({left_out} more did not fit into {tokens} tokens)" if left_out else ""
     return (found.text or NOTHING) + more

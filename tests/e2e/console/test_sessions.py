@@ -316,7 +316,7 @@ def test_what_was_asked_stands_between_the_turns(store, console):
     then = console.get("/session?id=trip&at=2").text
     assert 'href="/recall/receipts?turn=2">Who else was shown this?' in then, "also who was shown it later"
     assert re.search(r"<q[^>]*>drink</q>: 1 turn found", html)
-    assert "2 more questions were asked" in html
+    assert "Asked meanwhile by others: 2" in html
 
 
 def test_hidden_and_inherited_turns_are_marked_with_the_reason(store, console):
