@@ -13,7 +13,7 @@ from mnemolog.application.distrust import Distrust
 from mnemolog.application.read_audit import Read
 from mnemolog.audit.effects import Effects
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app, fail
-from mnemolog.cli.arguments import Yes, open_store, session_called
+from mnemolog.cli.arguments import AsOf, Yes, open_store, session_called
 from mnemolog.cli.output import Columns, answer, console, print_list
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import counted, dated, one_line
@@ -44,14 +44,17 @@ def _position(given: str) -> int:
 def effects(
     store: Store,
     position: Annotated[int, typer.Argument(parser=_position, metavar="POSITION", help="A turn: 7146 or @7146.")],
+    as_of: AsOf = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print rows for a spreadsheet; no cell is a formula.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a turn led to: who was shown it, which facts rest on it, and what came after.
+    """Print what a turn led to: who was shown it, what they answered, which facts rest on it, and what came after.
 
-    Example: mnemolog effects memory/ @2
+    Example: mnemolog effects memory/ @2 --csv
     """
     with open_store(store, create=False) as opened:
-        answer(opened.audit.effects(position), _show_effects, as_json=as_json)
+        found = opened.audit.effects(position, as_of=as_of)
+    answer(found, (lambda found: print(found.to_csv(), end="")) if as_csv else _show_effects, as_json=as_json)
 
 
 @app.command("distrust", cls=StoreCommand)
@@ -111,6 +114,8 @@ def _show_effects(found: Effects) -> None:
         through = "" if item.fact is None else f", through the fact at @{item.fact}"
         where = f" in {item.session}" if item.session else ""
         out.line(f"    @{item.position} {dated(item.served_at)} {item.kind}{where}{through}: {one_line(item.query)}")
+        if item.answer is not None:
+            out.line(f"        answered @{item.answer.position}: {one_line(item.answer.text)}")
     out.line(f"{counted(len(found.rests_on), 'fact rests', 'facts rest')} on it")
     for fact in found.rests_on:
         out.line(f"    @{fact.position} {fact.key} ({fact.state})")

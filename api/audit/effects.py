@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+import csv
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from io import StringIO
+from typing import Annotated, Any, Final
+
+from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
@@ -11,8 +16,8 @@ from mnemolog.domain.clock import Clock, UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position
+from mnemolog.domain.moments import When, checked_position, known_at
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered
@@ -23,12 +28,19 @@ from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
 from mnemolog.projections.sql.span_queries import positions_in
 
+ROW: Final = ("what", "position", "at", "session", "who", "text")
+"""The head of a CSV of effects."""
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""Cells that begin so are formulas to a spreadsheet: an apostrophe before them makes them text."""
+
 
 class ShownIn(Receipt, frozen=True, kw_only=True):
     """An answer that showed a turn, as its receipt says."""
 
     fact: Annotated[Position, TO_EVENT] | None = None
     """If the answer did not show the turn itself: a fact in it that rests on the turn."""
+    answer: Turn | None = None
+    """What the assistant said next in the session that asked; None if it said nothing, or if nobody knows who asked."""
 
 
 class CameAfter(Result, frozen=True, kw_only=True):
@@ -56,33 +68,63 @@ class Effects(Result, frozen=True, kw_only=True):
     forgotten_receipts: int | None
     """How many were forgotten: what they showed is not known any more, and so None in a store for scopes."""
 
+    def to_csv(self) -> str:
+        """Return `ROW` and a row for the turn, for each receipt, answer and fact. No cell is a formula."""
+        rows = [ROW, ("turn", *_said(self.turn))]
+        for item in self.shown_in:
+            rows.append(
+                (item.kind, item.position, item.served_at, item.asked_in or item.session, item.actor, item.query)
+            )
+            rows += [] if item.answer is None else [("answer", *_said(item.answer))]
+        rows += [
+            (
+                "fact",
+                fact.position,
+                fact.recorded_at,
+                fact.session,
+                fact.actor,
+                f"{fact.key}: {fact.value} ({fact.state})",
+            )
+            for fact in self.rests_on
+        ]
+        rows += [("came after", at, "", after.session, "", "") for after in self.came_after for at in after.turns]
+        made = StringIO(newline="")
+        csv.writer(made).writerows([_harmless(cell) for cell in row] for row in rows)
+        return made.getvalue()
 
-def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int) -> Effects:
-    """Return what the turn at a position led to. Raises `InvalidInput` if there is none that may be seen."""
+
+def effects(
+    visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int, as_of: When | None = None
+) -> Effects:
+    """Return what the turn at a position had led to. Raises `InvalidInput` if there is none that may be seen."""
     at, log, scopes = checked_position("position", position), visible.log, visible.boundary.scopes
     views, head = projections.caught_up()
+    then = None if as_of is None else known_at("as_of", as_of, log)
+    head = head if then is None else then.upto
     with views.database.reading() as connection:
         turn = queries.turns_at(connection, [at]).get(at)
-        if turn is None or not covered(scopes, turn.scope) or not visible.shows_session(turn.session):
+        if turn is None or at > head or not covered(scopes, turn.scope) or not visible.shows_session(turn.session):
             raise InvalidInput("position", f"position {position} is no turn, or it was forgotten")
-        known = fact_queries.known_now(connection, head, clock)
+        known = then or fact_queries.known_now(connection, head, clock)
         facts = fact_queries.resting_on(connection, at, known, scopes)
         # The turn itself comes before what rests on it.
         receipts = dict(reversed(shown.receipts_of(connection, [at, *(fact.position for fact in facts)])))
         branches = session_pages.branches(connection, turn.session, scopes)
     found = [
         ShownIn.of(item, item.event, fact=None if receipts[item.position] == at else receipts[item.position])
-        for item in log.read_at(sorted(receipts))
+        for item in log.read_at(sorted(place for place in receipts if place <= head))
         if isinstance(item.event, RecallServed | ContextServed) and visible.shows_receipt(item.event)
     ]
     began: dict[str, Position] = {turn.session: at}
     for session in filter(visible.shows_session, branches):
         started = visible.state(session).started_position
-        if any(span.holds(turn.session, at) for span in visible.state_at(session, started).spans):
+        if started <= head and any(span.holds(turn.session, at) for span in visible.state_at(session, started).spans):
             began.setdefault(session, started)
     for item in found:
-        if item.session is not None:
-            began[item.session] = min(item.position, began.get(item.session, item.position))
+        asker = item.asked_in or item.session
+        if asker is not None and visible.shows_session(asker):
+            began[asker] = min(item.position, began.get(asker, item.position))
+    came_after = tuple(_came_after(projections, began, head))
     forgotten, first = None, found[0].served_at if found else None
     if not scopes:
         kinds = [item.topic for item in forgetting_history.forgotten(log)]
@@ -91,17 +133,40 @@ def effects(visible: VisibleEvents, projections: ProjectionSet, clock: Clock, po
         first = None if recorded is None else to_datetime(recorded.recorded_at)
     return Effects(
         turn=turn,
-        shown_in=tuple(found),
+        shown_in=tuple(_answered(projections, found, {after.session: after.turns for after in came_after})),
         rests_on=tuple(facts),
-        came_after=tuple(_came_after(projections, began)),
+        came_after=came_after,
         receipts_since=first,
         forgotten_receipts=forgotten,
     )
 
 
-def _came_after(projections: ProjectionSet, began: dict[str, Position]) -> Iterator[CameAfter]:
+def _answered(
+    projections: ProjectionSet, found: list[ShownIn], after: Mapping[str, tuple[Position, ...]]
+) -> Iterator[ShownIn]:
+    """Add to each receipt the answer that came next. `after` has the turns of the sessions that asked."""
+    with projections.views().database.reading() as connection:
+        roles = queries.roles_at(connection, [turn for turns in after.values() for turn in turns])
+        said = {session: [at for at in turns if roles.get(at) == "assistant"] for session, turns in after.items()}
+        asked = [(item, said.get(item.asked_in or item.session or "", [])) for item in found]
+        first = [next((at for at in turns if at > item.position), ORIGIN) for item, turns in asked]
+        answers = queries.turns_at(connection, first)
+    for item, at in zip(found, first, strict=True):
+        yield replace(item, answer=answers.get(at))
+
+
+def _said(turn: Turn) -> tuple[Any, ...]:
+    return turn.position, turn.said_at, turn.session, turn.speaker or turn.role.value, turn.text
+
+
+def _harmless(cell: Any) -> str:
+    text = "" if cell is None else cell.isoformat() if isinstance(cell, datetime) else str(cell)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def _came_after(projections: ProjectionSet, began: dict[str, Position], head: Position) -> Iterator[CameAfter]:
     with projections.views().database.reading() as connection:
         for session, after in sorted(began.items(), key=lambda item: item[1]):
-            turns = positions_in(connection, [Span(session, after)], limit=INTEGER_MAX)
+            turns = positions_in(connection, [Span(session, after, head)], limit=INTEGER_MAX)
             if turns:
                 yield CameAfter(session=session, after=after, turns=tuple(turns))

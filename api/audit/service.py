@@ -237,7 +237,7 @@ class AuditService:
             progress=progress,
         )
 
-    def effects(self, position: int) -> Effects:
+    def effects(self, position: int, *, as_of: When | None = None) -> Effects:
         """Return what a turn led to (docs/provenance.md).
 
             store = MemoryStore.open("memory/", model=None, receipts=True)
@@ -246,12 +246,13 @@ class AuditService:
             [item.query for item in store.audit.effects(heard.position).shown_in]  # -> ['ferry']
 
         - `position`: the position of the turn
+        - `as_of`: what it had led to at this position or time of recording; None for now
 
         `shown_in` are the recalls and contexts whose receipts show it, `rests_on` the facts asserted because of it:
         both are exact. `came_after` are the turns of sessions that had it before them: what may be due to it. A store
         for a scope lists what is inside. Raises `InvalidInput` for what is no turn.
         """
-        return effects(self._visible, self._projections, self._clock, position)
+        return effects(self._visible, self._projections, self._clock, position, as_of)
 
     def judge(
         self,

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import events_of, read, visible_of, with_pools
+from mnemolog.audit.effects import Effects
 from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Receipt, Verdict
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
@@ -20,7 +24,7 @@ from mnemolog.projections.context.token_counting import counter_of
 from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import limited, page
+from mnemolog.server.console.page import action, limited, page, redirect
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -93,6 +97,14 @@ class ReceiptsPage(Result, frozen=True, kw_only=True):
     """Give this as `before` for the next page; None if there is none."""
     about: AnsweredTurn | None
     """The turn that was shown, if the page is about one."""
+    asked: tuple[Receipt, ...] = ()
+    """What was asked for that turn: by its session, since the turn before it."""
+    effects: Effects | None = None
+    """What that turn had led to; None if it is not there any more."""
+
+    def to_csv(self) -> str:
+        """Return the effects as rows for a spreadsheet."""
+        return "" if self.effects is None else self.effects.to_csv()
 
 
 class AnsweredTurn(Result, frozen=True, kw_only=True):
@@ -117,8 +129,8 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
     text: str | None
     """Of a context, the text that the model was shown; None where it is not reproduced."""
     then: tuple[AnsweredTurn, ...]
-    came: tuple[AnsweredTurn, ...]
-    """Turns of today's answer that were not in it then."""
+    now: tuple[AnsweredTurn, ...]
+    """Today's answer, in its order."""
 
 
 @page("/recall/receipts", title="What was asked", template="receipts.html")
@@ -131,8 +143,19 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
 
     def look(store: MemoryStore) -> ReceiptsPage:
         found = newest_receipts(store, wanted=wanted, upto=upto, limit=PER_PAGE)
-        about = None if turn is None else answered_turn(store, turn)
-        return ReceiptsPage(wanted=wanted, receipts=found.receipts, older=found.before, about=about)
+        if turn is None:
+            return ReceiptsPage(wanted=wanted, receipts=found.receipts, older=found.before, about=None)
+        about, effects, asked = answered_turn(store, turn), None, tuple[Receipt, ...]()
+        if not about.forgotten and turn <= at.position:
+            effects = store.audit.effects(turn, as_of=at.when)
+            of, spans = effects.turn.session, visible_of(store).spans(effects.turn.session, hidden=True)
+            earlier = store.parts.projections.turns_in(spans, after=ORIGIN, before=turn, limit=1, newest_first=True)
+            last = earlier[0].position if earlier else ORIGIN
+            asked = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
+            asked = tuple(item for item in reversed(asked) if of == (item.asked_in or item.session))
+        return ReceiptsPage(
+            wanted=wanted, receipts=found.receipts, older=found.before, about=about, asked=asked, effects=effects
+        )
 
     return await read(limited(caller, request), look)
 
@@ -143,6 +166,15 @@ async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
     position = parameters.position_in_path(request)
     blocking, pools = with_pools(caller.store)
     return await pools.recall(partial(_receipt_page, blocking, position))
+
+
+@action("/recall/judge", title="A receipt", verb="record", whole=True)
+async def judge(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Judge the hits of a receipt: which answer its question, which do not, and which turns would have."""
+    receipt = parameters.whole(form, "receipt", 0, most=INTEGER_MAX)
+    good, better, bad = (parameters.positions(form, name) for name in ("good", "better", "bad"))
+    await caller.store.audit.judge(receipt, good=(*good, *better), bad=bad, nothing="nothing" in form, by=caller.actor)
+    return redirect(f"/recall/receipts/{receipt}?judged=yes")
 
 
 def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
@@ -156,7 +188,7 @@ def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
         says=tuple(_verdict(audited)),
         text=_text(store, served) if isinstance(served, ContextServed) else None,
         then=tuple(answered_turn(store, item, went=item in audited.went) for item in audited.turns),
-        came=tuple(answered_turn(store, item) for item in audited.came),
+        now=tuple(answered_turn(store, item) for item in audited.now),
     )
 
 

@@ -157,6 +157,8 @@ class Console:
         if at.text != moment and not wants_json(request):  # Words such as `yesterday`: the URL is to keep its meaning.
             return redirect(url(request.url.path, {**request.query_params, "at": at.text}))
         data = await _gated(caller, page, page.show(request, caller, at))
+        if text(request.query_params, "format") == "csv" and hasattr(data, "to_csv"):
+            return Response(data.to_csv(), media_type="text/csv")
         response = await self._page_at(request, page, data, at)
         if not wants_json(request):
             self._set_cookie(request, response, VISIT_COOKIE, Visit.cookie(Visit.of(request.cookies), at.head))

@@ -35,7 +35,7 @@ def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(vi
     with open_memory(memory, background=False) as store:
         secret = store.admin.create_token("ann", verbs=("read", "record", "forget", "admin")).secret
         request = store.audit.erasures()[0].request
-        receipt = store.audit.receipts(limit=1).receipts[0].position
+        receipt = store.audit.receipts(limit=1).receipts[0]
     with serving(memory, "--write", "--require-token") as url:
         person = visit(url, color_scheme="light", refusable=True)
         page = person.open("/")
@@ -44,7 +44,12 @@ def test_axe_core_finds_no_serious_violation_on_pages_that_are_made_meanwhile(vi
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
-        for address in ("/nowhere", f"/recall/receipts/{receipt}", f"/forgetting/{request}"):
+        for address in (
+            "/nowhere",
+            f"/recall/receipts/{receipt.position}",
+            f"/recall/receipts?turn={receipt.turns[0]}",
+            f"/forgetting/{request}",
+        ):
             page.goto(address)
             assert_nobody_is_kept_out(person)
         page.goto("/audit")

@@ -1,4 +1,4 @@
-"""Ten tasks of an auditor, each from the first page, within three clicks; and with the keyboard alone.
+"""Eleven tasks of an auditor, each from the first page, within three clicks; and with the keyboard alone.
 
 On 13 November a tool says that the return window is 90 days, and on the 17th an agent tells that to a customer.
 """
@@ -199,3 +199,11 @@ def test_which_answers_used_the_wrong_turn(auditor, audited):
     expect(rows).to_have_count(5)
     for who in ("ann", "bob", "eve"):
         expect(rows.filter(has_text=who)).to_have_count(1)
+
+
+def test_who_relied_on_a_turn(auditor):
+    """What was answered next by the session that was shown it, in its own words."""
+    auditor.search(WRONG)
+    tool = auditor.main.locator(".found li", has_text="tool")
+    auditor.choose(tool.get_by_role("link", name="Who else was shown this?"))
+    expect(auditor.main.locator(".turn.assistant")).to_contain_text(["Yes, you can return it"])
