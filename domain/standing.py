@@ -47,7 +47,7 @@ def standing_in(text: str) -> Iterator[Read]:
     if len(text) >= TURN_CHARACTERS_MAX:
         return
     said = _NOT_SAID.sub(lambda found: " " * len(found[0]), text)
-    for sentence in _SENTENCE.finditer(said):
+    for sentence in SENTENCE.finditer(said):
         if len(sentence[0]) <= SENTENCE_CHARACTERS_MAX:
             found = _instruction(sentence[0]) or _preference(sentence[0])
             if found is not None:
@@ -95,7 +95,7 @@ _NOT_SAID: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """Code, quoted lines and quoted words."""
-_SENTENCE: Final = re.compile(r"[^\s](?:[^\n.!?;]|[.!?;](?!\s|$))*[.!?;]*", re.MULTILINE)
+SENTENCE: Final = re.compile(r"[^\s](?:[^\n.!?;]|[.!?;](?!\s|$))*[.!?;]*", re.MULTILINE)
 _ANSWERING: Final = (
     r"(?:add|address|answer|ask|assume|be (?:brief|concise|short|direct|honest|formal|informal|polite|blunt)|begin|book"
     r"|check|cite|confirm|convert|double[- ]check|end|explain|finish|format|give(?! up)|include|keep|link|list|mention"

@@ -93,7 +93,7 @@ class Candidates(NamedTuple):
     terms: QueryTerms
     counts: text_search.Counts
     now: Micros
-    later: Callable[[sa.Connection, Position], Turn | None] | None
+    later: Callable[..., Turn | None] | None
     """Returns what was said later about the same thing as a turn; None if no vectors answered."""
 
 

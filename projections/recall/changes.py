@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
+from mnemolog.domain.standing import SENTENCE
 from mnemolog.projections.recall.candidates import Candidates
-from mnemolog.projections.recall.request import NOT_NOW, pattern
-from mnemolog.projections.recall.whose_statement import Whose
+from mnemolog.projections.recall.request import NOT_NOW
+from mnemolog.projections.recall.whose_statement import MINE, Whose, pattern
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.words import words_of
+from mnemolog.projections.sql.words import terms_of, words_of
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.scoring import Scored
 
-ANSWERS: Final = 0.5
+ANSWERS: Final = 0.4
 """The least similarity to the question of a statement that a later one is put before."""
 SHORT: Final = 160
-"""Both have at most so many characters."""
+"""Both statements, or sentences, have at most so many characters."""
 AHEAD: Final = 1e-4
 """How much log-odds a statement that tells of a change is put ahead."""
 BEGINNING: Final = 4
@@ -34,26 +35,47 @@ def put_change_first(
 ) -> None:
     """Put the statement that tells of a change of what the best turn says before it, for a question about the present.
 
-    If the question is about others than the user, both have the rarest of its words that the earlier one has.
+    If the question is about others than the user, both have the rarest of its words that the earlier one has. If it is
+    about the user, a sentence of a longer turn may tell of the change.
     """
-    rows, counts = found.rows, found.counts
+    rows, counts, about_user = found.rows, found.counts, found.terms.request.whose != Whose.OPEN
     best = next((n for n in scored.order() if rows.may_be_hits[n]), 0)
     position = rows.positions[best]
-    if found.later is None or rows.ask[best] or (found.similarity or {}).get(position, 0.0) < ANSWERS:
+    if found.later is None or (found.similarity or {}).get(position, 0.0) < ANSWERS:
         return
-    if (later := found.later(connection, position)) is None:
+    earlier = queries.turns_at(connection, [position])[position].text
+    later = None if rows.ask[best] else found.later(connection, position)
+    told = later is not None and tells_of_change(query, earlier, later.text)
+    if about_user and not told:
+        later = found.later(connection, position, in_part=True)
+        told = later is not None and tells_in_part(query, earlier, later.text)
+    if later is None or not told:
         return
     change = rows.positions.index(later.position)
-    if found.terms.request.whose == Whose.OPEN:
+    if not about_user:
         held = [stem for stem in found.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[best]]
         if f" {max(held, key=counts.rarity, default='')} " not in rows.stems[change]:
             return
-    earlier = queries.turns_at(connection, [position])[position].text
     behind = scored.total[best] - scored.total[change]
-    if behind <= behind_max and tells_of_change(query, earlier, later.text):
+    if behind <= behind_max:
         scored.parts["currency"] = 0 * scored.total
         scored.parts["currency"][change] = behind + AHEAD
         scored.total[change] += behind + AHEAD
+
+
+def tells_in_part(query: str, earlier: str, later: str) -> bool:
+    """Whether a sentence in which users speak of themselves tells of a change of the one that answers the question.
+
+    It shares a word with that sentence or with the question.
+    """
+    asked = frozenset(terms_of(query))
+    said, new = ([found[0] for found in SENTENCE.finditer(text) if found[0][-1] != "?"] for text in (earlier, later))
+    answer = max(said, key=lambda sentence: len(asked.intersection(terms_of(sentence))), default="")
+    about = asked.union(terms_of(answer))
+    return any(
+        MINE.search(sentence) and about.intersection(terms_of(sentence)) and tells_of_change(query, answer, sentence)
+        for sentence in new
+    )
 
 
 def tells_of_change(query: str, earlier: str, later: str) -> bool:

@@ -13,20 +13,26 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.sql import queries
 
-Near = Callable[[Position, list[Position]], dict[Position, float]]
-"""Returns the similarities of turns (ascending) to another one."""
-SIMILAR: Final = 0.4
-"""The least cosine similarity of the two. From 0.3 to 0.4 it makes no difference on changed facts."""
+SIMILAR: Final = {False: 0.4, True: 0.3}
+"""The least cosine similarity of the two, and where only a part of a turn may be about the same thing."""
 CHARACTERS_MAX: Final = 400
 """A longer turn says many things."""
 
 
 def later_statement(
-    rows: Rows, offered: Collection[Position], near: Near, connection: sa.Connection, position: Position
+    rows: Rows,
+    offered: Collection[Position],
+    near: Callable[[Position, list[Position]], dict[Position, float]],
+    connection: sa.Connection,
+    position: Position,
+    *,
+    in_part: bool = False,
 ) -> Turn | None:
     """Return the most similar statement that the same user made after a turn, if it is similar enough.
 
-    It is one of the `offered` turns, of the same speaker and scope, and no question.
+    It is one of the `offered` turns, of the same speaker and scope, and no question. With `in_part`, a part of it may
+    be similar: less similarity is enough, and it may end with a question. `near` returns how similar turns, ascending,
+    are to another one.
     """
     n, user = rows.positions.index(position), Role.USER.value
     if rows.roles[n] != user:
@@ -37,9 +43,11 @@ def later_statement(
         at
         for at, when, asks, role, who, stems in columns
         if at > position and at in offered and role == user and who == speaker
-        if when >= said and not asks and len(stems) <= CHARACTERS_MAX
+        if when >= said and (in_part or not asks) and len(stems) <= CHARACTERS_MAX
     ]
-    similar = {at: likeness for at, likeness in sorted(near(position, sorted(later)).items()) if likeness >= SIMILAR}
+    similar = {
+        at: likeness for at, likeness in sorted(near(position, sorted(later)).items()) if likeness >= SIMILAR[in_part]
+    }
     for at in sorted(similar, key=similar.__getitem__, reverse=True):
         turns = queries.turns_at(connection, [position, at])
         if len(turns) < 2 or len(turns[at].text) > CHARACTERS_MAX:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.whose_statement import POLITE, Whose, whose_statement
+from mnemolog.projections.recall.whose_statement import POLITE, Whose, pattern, whose_statement
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 
 
@@ -42,9 +42,15 @@ def request_of(question: Question, language: str) -> Request:
     """Read a question. Parameters of the question go before patterns."""
     query, is_english = question.query, language == DEFAULT_LANGUAGE
     kind = Kind.ANSWER
-    if question.order == "time" or (question.order is None and is_english and _asks_for_order(query)):
+    if question.order == "time" or (
+        question.order is None
+        and is_english
+        and (_ORDER.search(query) and _I_SAID.search(query) and not pattern("should").search(query))
+    ):
         kind = Kind.ORDER
-    elif question.cover or (question.cover is None and is_english and _asks_for_summary(query)):
+    elif question.cover or (
+        question.cover is None and is_english and _SUMMARY.search(query) and not _OF_A_SUMMARY.search(query)
+    ):
         kind = Kind.SUMMARY
     whose = whose_statement(query, language)
     if question.about is not None:
@@ -56,22 +62,9 @@ def request_of(question: Question, language: str) -> Request:
     return Request(kind, query if kind == Kind.ANSWER or not is_english else _topic(query), whose, present)
 
 
-def _asks_for_order(query: str) -> bool:
-    return bool(_ORDER.search(query) and _I_SAID.search(query) and not _ADVICE.search(query))
-
-
-def _asks_for_summary(query: str) -> bool:
-    return bool(_SUMMARY.search(query) and not _OF_A_SUMMARY.search(query))
-
-
 def _topic(query: str) -> str:
     rest = " ".join(_FRAME.sub(" ", POLITE.sub(" ", query)).split()).strip(" ,.;:?!")
     return query if STOP_WORDS.issuperset(words_of(rest)) else rest
-
-
-def pattern(*alternatives: str) -> re.Pattern[str]:
-    """Return a pattern for any of these, as whole words, in upper or lower case."""
-    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
 
 
 ASKS: Final = re.compile(
@@ -111,7 +104,6 @@ _I_SAID: Final = pattern(
     rf"(?:did|have) (?:i|we)(?: first| ever)? {_SAID}|my (?:first )?(?:messages|remarks|mention)",
     r"(?:points|remarks) (?:did )?(?:i|we) ma[dk]e",
 )
-_ADVICE: Final = pattern("should")
 _SUMMARY: Final = pattern(
     r"summar\w+|recap\w*|sum up|overview|(?:bring|catch) me up|where (?:do )?(?:things|we) stand",
     r"what have (?:we|i) \w+ so far|where are we (?:with|on)|how (?:do|are) things (?:stand|going)|up to now",

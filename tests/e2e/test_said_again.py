@@ -4,7 +4,7 @@ import pytest
 
 from mnemolog import Weights
 from mnemolog.adapters.support.context import context_for, line_of
-from mnemolog.projections.recall.changes import tells_of_change
+from mnemolog.projections.recall.changes import tells_in_part, tells_of_change
 
 OLD, NEW = "I live in Vienna with my sister.", "I live in Graz with my sister now."
 
@@ -87,6 +87,26 @@ def test_what_tells_of_a_change_comes_before_what_it_changes(store):
 def test_a_change_is_told_by_a_short_statement_about_the_same(query, earlier, later, tells):
     """It has a word of change. A wish, an earlier time, a weekend, another person and another name are none."""
     assert tells_of_change(query, earlier, later) is tells
+
+
+LONG = "Which tram goes to the opera? I live in Vienna, near the park, with my sister. " + "I like it here. " * 10
+
+
+@pytest.mark.parametrize(
+    ("sentence", "tells"),
+    [
+        ("I moved to Graz.", False),
+        ("I left Vienna for Graz.", True),
+        ("The opera left Vienna for Graz.", False),
+        ("I moved to Graz, and live by the river now.", True),
+        ("Have I left Vienna for Graz?", False),
+        ("I left Vienna for the weekend.", False),
+    ],
+)
+def test_a_sentence_of_a_long_turn_tells_of_a_change(sentence, tells):
+    """Of the user, and about what the question or the sentence that answers it is about; a question tells nothing."""
+    later = f"{'The weather is fine. ' * 10}{sentence} How do I get a permit?"
+    assert tells_in_part("Where do I live?", LONG, later) is tells
 
 
 @pytest.mark.parametrize(
