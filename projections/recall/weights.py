@@ -10,7 +10,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.limits import checked_number
 
-RANKING: Final = "relevance/4"
+RANKING: Final = "relevance/5"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100
