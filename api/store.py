@@ -591,7 +591,6 @@ class MemoryStore(OfOneProcess):
         self.parts.session_list.warn_if_empty(found, scope)
         return found
 
-    @gives_back
     def end_standing(self, statement: StandingStatement | int, *, reason: str) -> bool:
         """End the standing statements of a turn: no later answer takes them as said. Return whether they stood.
 

@@ -120,8 +120,8 @@ class Certificate:
             at = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=row["recorded_at"])
             self.made = {"format": "mnemolog-certificate", "version": 1, "log_id": header["log_id"], "request": named}
             event = {"reason": "", "actor": "", "scopes": [], "facts_kept": 0, "despite_minimum": ""} | event
-            later = [name for name in ("facts_kept", "despite_minimum") if event[name] or name in self.given]
-            self.made |= {name: event[name] for name in ("reason", "actor", "scopes", *later)}
+            names = ("reason", "actor", "scopes", "facts_kept", "despite_minimum")
+            self.made |= {name: event[name] for name in names}
             self.made |= {"requested_at": f"{at.isoformat()}Z", "before": before, "requested": self.head}
             names = ("stream", "versions", "series", "counts")
             self.made["asked"] = [{name: ({"series": 0} | item)[name] for name in names} for item in event["targets"]]

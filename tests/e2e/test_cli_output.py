@@ -26,6 +26,7 @@ READS = {
     "sessions": ["sessions"],
     "scopes": ["scopes"],
     "agents": ["agents"],
+    "retention --list": ["retention", "--list"],
     "status": ["status"],
     "nodes": ["nodes"],
     "keys": ["keys"],

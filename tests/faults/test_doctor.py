@@ -196,7 +196,7 @@ FOUND_BY_READING = {
     "another count": ("views", lambda p: execute(p / "views.db", "UPDATE sessions SET turns = 7 WHERE session = 'a'")),
     "a standing statement": (
         "views",
-        lambda p: execute(p / "views.db", "INSERT INTO standing VALUES (5, 0, 3, 'preference', 'acme')"),
+        lambda p: execute(p / "views.db", "INSERT INTO standing VALUES (5, 0, 3, 'preference', 'acme', NULL)"),
     ),
     "a session less": ("views", lambda p: execute(p / "views.db", "DELETE FROM sessions WHERE session = 'a'")),
     "a key of another type": ("views", lambda p: retype_a_key(p / "views.db")),
