@@ -31,6 +31,8 @@ SECRET_BYTES: Final = 32
 
 VALID_FOR: Final = timedelta(days=90)
 """How long a token is valid, unless another time is given."""
+ENDS_SOON: Final = timedelta(days=14)
+"""How long before the end of a token it is said that its holder needs another one."""
 
 Verb = Literal["read", "record", "forget", "admin", "metrics"]
 """What a token may do: read; append turns, values and sessions; erase; all that concerns the whole store; read the
@@ -80,6 +82,11 @@ class KnownToken(msgspec.Struct, frozen=True, gc=False):
 
     token: Token
     digest: bytes
+
+
+def ends_soon(token: Token, now: datetime) -> bool:
+    """Return whether a token is valid at a time, and not for much longer: its holder needs another one."""
+    return token.is_valid(now) and token.expires_at is not None and token.expires_at < now + ENDS_SOON
 
 
 TokensState = Map[str, KnownToken]

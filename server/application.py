@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
+from time import time
 from typing import Any, Final
 
 import uvicorn
@@ -32,7 +33,7 @@ from mnemolog.server.http.config import ServerConfig, bracketed
 from mnemolog.server.http.connections import Connections, descriptors_left, quieten
 from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
-from mnemolog.server.http.monitoring import Metrics, metrics_route, probes
+from mnemolog.server.http.monitoring import Metrics, metrics_route, probes, watch_deadlines
 from mnemolog.server.http.problems import problem, problem_response
 from mnemolog.server.http.routes import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 
@@ -51,6 +52,7 @@ async def serve_store(path: Any, config: ServerConfig, *, started: Callable[[str
         metrics.gauge("mnemolog_http_followers", "Streams that follow the log.", lambda: len(followers.following))
         memory = Memory(store, agent=config.agent, read_only=how.get("read_only", False))
         callers = Callers(store, config.known_users())
+        watch_deadlines(metrics, callers, store.path)
         async with application(memory, callers, config, metrics, followers=followers) as app:
             answering = probes(memory, callers if config.needs_token else None)
             guard = Guard(app, config, metrics, probes=answering)
@@ -128,12 +130,14 @@ async def _serve(
     quieten()
     _open_more_files()
     _return_memory()
-    tls = config.tls()
+    tls, ends = config.tls(), config.certificate_ends()
 
     def read_again() -> None:
+        nonlocal ends
         try:
             if tls is not None:
                 config.read_certificate(tls)
+                ends = config.certificate_ends()
             if users is not None:
                 users.read()
         except InvalidInput as error:
@@ -146,6 +150,8 @@ async def _serve(
             config.limits, descriptors=descriptors_left(listening.fileno()), token=config.needs_token, tls=tls
         )
         guard.metrics.gauge("mnemolog_http_connections", "Connections that are open.", lambda: connections.count)
+        left = "Seconds until the certificate that is served ends; infinite without."
+        guard.metrics.gauge("mnemolog_http_certificate_left_seconds", left, lambda: ends - time())
         host, port = bracketed(config.host) if config.host else "0.0.0.0", listening.getsockname()[1]
         await connections.serve(
             _Server(guard, config, connections, listening, stop),

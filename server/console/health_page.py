@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -10,12 +11,15 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import read
+from mnemolog.adapters.support.store_access import clock_of, read
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.tokens import ends_soon
 from mnemolog.operations.doctor.run import DoctorReport
+from mnemolog.operations.known_backups import last_backup
 from mnemolog.operations.status import Status
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.maintenance.results import PRESENT
@@ -25,6 +29,7 @@ from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
 from mnemolog.server.http.authentication import Caller
+from mnemolog.store import MemoryStore
 
 QUARANTINED_MAX: Final = 100
 """Items of the quarantine that are listed."""
@@ -59,6 +64,8 @@ class HealthPage(Result, frozen=True, kw_only=True):
     says: tuple[str, ...]
     """In plain words."""
     status: Status
+    last_backup: datetime | None
+    """When the newest one was made that this server knows of and that is still there."""
     parts: tuple[Part, ...]
     report: DoctorReport | None
     """What `doctor` finds, without mending anything; None for a caller who may not ask it."""
@@ -77,17 +84,28 @@ async def health(_request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     # Not in the threads for long work: the page does not wait for a job.
     report = await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
     quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
-    parts = tuple(parts_of(status))
+    parts, backup = tuple(parts_of(status)), last_backup(store.path)
+    ending = await read(store, lambda blocking: list(ending_tokens(blocking))) if ask_doctor else ()
     return HealthPage(
         healthy=(report is None or report.healthy) and not status.warnings,
-        says=tuple(_summary(status, report, parts)),
+        says=(*_summary(status, report, parts), *ending),
         status=status,
+        last_backup=None if backup is None else backup.created_at,
         parts=parts,
         report=report,
         quarantined=tuple(quarantined[:QUARANTINED_MAX]),
         models=tuple(await store.models.list()),
         has_model=await read(store, lambda blocking: blocking.parts.projections.has_model),
     )
+
+
+def ending_tokens(store: MemoryStore) -> Iterator[str]:
+    """Yield a sentence for each token that is not valid for much longer."""
+    now = to_datetime(clock_of(store).now())
+    for token in store.admin.tokens():
+        if ends_soon(token, now) and token.expires_at is not None:
+            days = counted((token.expires_at - now).days, "day")
+            yield f"The token {token.id} of {token.actor} ends in {days}: make another one for its holder."
 
 
 def parts_of(status: Status) -> Iterator[Part]:

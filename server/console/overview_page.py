@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from mnemolog.adapters.support.store_access import clock_of, events_of, read, session_list_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of, with_pools
 from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
-from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import counted
 from mnemolog.domain.errors import OutsideScope
 from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
 from mnemolog.domain.hints import sentence
@@ -21,7 +19,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql.session_pages import Group
-from mnemolog.server.console.health_page import Part, parts_of
+from mnemolog.server.console.health_page import Part, ending_tokens, parts_of
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json
@@ -38,7 +36,6 @@ RECEIPTS_MAX: Final = 50
 """Receipts among which they are."""
 CHANGED_MAX: Final = 20_000
 """Events since the last visit of which turns and sessions are counted."""
-TOKEN_ENDS_IN: Final = timedelta(days=14)
 
 
 class LastQuestion(Result, frozen=True, kw_only=True):
@@ -170,13 +167,5 @@ async def _needs(caller: Caller) -> tuple[tuple[str, ...], tuple[Part, ...]] | N
         status = await caller.store.status()
     except OutsideScope:
         return None
-    ending = tuple(await read(caller.store, lambda store: list(_ending(store)))) if caller.may("admin") else ()
+    ending = tuple(await read(caller.store, lambda store: list(ending_tokens(store)))) if caller.may("admin") else ()
     return (*map(sentence, status.warnings), *ending), tuple(part for part in parts_of(status) if not part.good)
-
-
-def _ending(store: MemoryStore) -> Iterator[str]:
-    now = to_datetime(clock_of(store).now())
-    for token in store.admin.tokens():
-        if token.is_valid(now) and token.expires_at is not None and token.expires_at < now + TOKEN_ENDS_IN:
-            days = counted((token.expires_at - now).days, "day")
-            yield f"The token {token.id} of {token.actor} ends in {days}: make another one for its holder."

@@ -11,7 +11,7 @@ import hmac
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address, ip_network
 from math import ceil
@@ -35,7 +35,7 @@ from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, 
 from mnemolog.domain.events import TokenCreated
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import ROOT, Boundary, Scopes, covered, parse_scopes
-from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, id_of, new_token
+from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, ends_soon, id_of, new_token
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.server.http.connections import MINUTE_S, PEER, RUNNING
@@ -211,6 +211,11 @@ class Callers:
     async def require_known(self) -> None:
         """Raise `LogUnreachable` while it is unknown which tokens are valid."""
         await self._read_now()
+
+    def ending(self) -> int:
+        """Return how many of the tokens that were read last end soon. Reads nothing."""
+        known, now = () if self._last is None else self._last[0].values(), datetime.now(UTC)
+        return sum(ends_soon(item.token, now) for item in known)
 
     async def _part(self, scopes: Scopes) -> AsyncMemoryStore:
         """Return the store within some scopes. All requests within them share it, with its prefetches."""

@@ -6,10 +6,12 @@ import socket
 import ssl
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
+from math import inf
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from cryptography.x509 import load_pem_x509_certificates
 
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
@@ -129,6 +131,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         context.set_alpn_protocols(["http/1.1"])
         self.read_certificate(context)
         return context
+
+    def certificate_ends(self) -> float:
+        """Return when the certificate in the file ends, in seconds since 1970; infinite without one."""
+        if self.tls_cert is None:
+            return inf
+        served, *_ = load_pem_x509_certificates(self.tls_cert.read_bytes())
+        return served.not_valid_after_utc.timestamp()
 
     def read_certificate(self, context: ssl.SSLContext) -> None:
         """Read the files of the certificate, which new connections use from then on. Raises `InvalidInput`."""

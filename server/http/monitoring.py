@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from mnemolog.adapters.support.store_access import events_of, with_pools
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
+from mnemolog.operations.known_backups import last_backup
 from mnemolog.server.http.authentication import Caller, Callers
 from mnemolog.server.http.problems import problem, problem_response
 
@@ -145,6 +148,17 @@ def metrics_route(metrics: Metrics) -> Route:
         return Response(await asyncio.to_thread(metrics.text), media_type=CONTENT_TYPE_LATEST)
 
     return Route("/metrics", answer)
+
+
+def watch_deadlines(metrics: Metrics, callers: Callers, store: Path) -> None:
+    """Add the gauges of what must be done in time: backups and new tokens."""
+
+    def backup_age() -> float:
+        known = last_backup(store)
+        return inf if known is None else (datetime.now(UTC) - known.created_at).total_seconds()
+
+    metrics.gauge("mnemolog_backup_age_seconds", "Age of the last known backup; infinite without.", backup_age)
+    metrics.gauge("mnemolog_http_tokens_ending", "Valid tokens that end within 14 days.", callers.ending)
 
 
 class _Ready:

@@ -336,8 +336,8 @@ def test_refused_requests_are_counted_by_their_route(guarded):
     assert "_created" not in found
 
 
-def test_the_alert_rules_ask_for_metrics_that_exist(guarded):
-    """With labels that they have."""
+def test_the_alert_rules_and_the_dashboard_ask_for_metrics_that_exist(guarded):
+    """With labels that they have, or that Prometheus adds."""
     url, _, tokens = guarded
     headers = {"authorization": f"Bearer {tokens['ops'].secret}"}
     ask(url, "/v1/sessions", headers=headers)
@@ -345,10 +345,15 @@ def test_the_alert_rules_ask_for_metrics_that_exist(guarded):
     ask(url, "/v1/recall", "POST", json={"query": "anything"}, headers=headers).raise_for_status()
     found = ask(url, "/metrics", headers=headers).text
     labels = {name: set(re.findall(r'(\w+)="', held)) for name, held in re.findall(r"^(\w+)(\{.*\})? ", found, re.M)}
-    rules = (Path(__file__).parents[2] / "examples" / "deploy" / "alerts.yaml").read_text()
-    asked = re.findall(r"^ +expr: (.*)$", rules, re.M)
-    assert len(asked) > 5
+    deploy = Path(__file__).parents[2] / "examples" / "deploy"
+    rules = re.findall(r"^ +expr: (.*)$", (deploy / "alerts.yaml").read_text(), re.M)
+    panels = json.loads((deploy / "dashboard.json").read_text())["panels"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert min(len(rules), len(shown)) > 12
+    asked = rules + shown
     for expression in asked:
         for name, matched in re.findall(r"(mnemolog_\w+)(\{.*?\})?", expression):
             assert name in labels, expression
-            assert set(re.findall(r'(\w+)(?:=|!=|=~)"', matched)) <= labels[name], expression
+            grouped = ",".join(re.findall(r"by \((.*?)\)", expression))
+            used = set(re.findall(r'(\w+)(?:=|!=|=~)"', matched)) | set(re.findall(r"\w+", grouped))
+            assert used <= labels[name] | {"instance", "job"}, expression

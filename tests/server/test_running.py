@@ -1,5 +1,6 @@
 """`mnemolog serve`: where it listens, what it asks for beyond this machine, and how it ends."""
 
+import re
 import secrets
 import shlex
 import shutil
@@ -8,6 +9,8 @@ import socket
 import ssl
 import subprocess
 from contextlib import ExitStack
+from datetime import timedelta
+from math import inf
 from urllib.parse import urlsplit
 
 import httpx2
@@ -152,3 +155,28 @@ def test_a_renewed_certificate_is_used_after_a_hangup(folder, certificate, tmp_p
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: ssl.get_server_certificate(where) == cert.read_text(), what="the new certificate")
         assert before != cert.read_text()
+
+
+def test_what_must_be_done_in_time_is_measured(folder, certificate, tmp_path):
+    """The age of the last backup, tokens that end soon, and the certificate that is served."""
+    cert, key = certificate
+    with MemoryStore.open(folder, model=None) as store:
+        ends = {"ops": 3, "ann": 90}
+        made = [
+            store.admin.create_token(who, verbs=["metrics"], expires_in=timedelta(days=days))
+            for who, days in ends.items()
+        ]
+    bearer = {"authorization": f"Bearer {made[0].secret}"}
+    names = ("backup_age_seconds", "http_tokens_ending", "http_certificate_left_seconds")
+    with server(folder, "--require-token", "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
+
+        def measured():
+            found = httpx2.get(f"{url}/metrics", headers=bearer, verify=ssl.create_default_context(cafile=cert)).text
+            return [float(re.search(rf"^mnemolog_{name} (\S+)$", found, re.MULTILINE)[1]) for name in names]
+
+        age, ending, left = measured()
+        assert (age, ending) == (inf, 1)
+        assert 0 < left <= 2 * 86_400
+        with MemoryStore.open(folder, model=None) as store:
+            store.backup(tmp_path / "backup")
+        assert 0 <= measured()[0] < WAIT_S

@@ -107,6 +107,7 @@ def test_the_overview_names_tokens_that_end_soon(store, console):
         store.admin.create_token(who, verbs=("read",), expires_in=end)
     (warning,) = console.json("/")["warnings"]
     assert "of ann ends in" in warning
+    assert warning in console.json("/health")["says"]
     assert console.as_caller("read").json("/")["warnings"] == []
 
 
