@@ -331,19 +331,3 @@ def _answers(url, authority):
         return httpx2.get(f"{url}/readyz", verify=trusted, timeout=WAIT_S).status_code == 200
     except httpx2.TransportError:
         return False
-
-
-def test_an_image_is_built_of_what_the_ignore_file_lets_through(tmp_path):
-    """All packages, and neither history nor keys: the checkout without the rest still makes a wheel."""
-    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[0] == "*"
-    for name in (line.removeprefix("!") for line in lines if line.startswith("!")):
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name, **({"symlinks": True} if source.is_dir() else {}))
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "wheels", "."]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    (wheel,) = (tmp_path / "wheels").iterdir()
-    names = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], check=True, capture_output=True, text=True)
-    for part in ("domain/events.py", "server/application.py", "cli/backup.py", "infra/keys/key_file.py"):
-        assert f"mnemolog/{part}" in names.stdout
