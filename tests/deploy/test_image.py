@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -25,7 +26,7 @@ for _ in $(seq 100); do {health} 2> /dev/null && break; sleep 0.1; done
 """What an engine does with an image: a network and a root of its own, which is read-only but for the volume."""
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs namespaces of Linux")
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and namespaces of Linux")
 def test_the_image_serves_as_its_user_with_a_root_that_is_read_only(tmp_path):
     """With the wheel that the context builds, and with the libraries of this environment: no package is fetched."""
     context, venv, memory = (tmp_path / name for name in ("src", "venv", "memory"))
