@@ -87,7 +87,7 @@ def lift_hold(
 ) -> None:
     """End a hold.
 
-    Example: mnemolog lift-hold memory/ 1200 --reason "case 4711 is closed"
+    Example: mnemolog lift-hold memory/ 10 --reason "case 4711 is closed"
     """
     with open_store(store, create=False) as opened:
         lifted = opened.admin.lift_hold(position, reason=reason)

@@ -17,6 +17,7 @@ from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_whole
+from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.execution import Folders
@@ -136,7 +137,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return when the certificate in the file ends, in seconds since 1970; infinite without one."""
         if self.tls_cert is None:
             return inf
-        served, *_ = load_pem_x509_certificates(self.tls_cert.read_bytes())
+        served, *_ = load_pem_x509_certificates(read_file(self.tls_cert, follow=True))
         return served.not_valid_after_utc.timestamp()
 
     def read_certificate(self, context: ssl.SSLContext) -> None:

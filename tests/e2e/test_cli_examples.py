@@ -20,6 +20,8 @@ NEED_MORE = {
     "hermes install": "it needs Hermes",
     "mnemolog doctor memory/ --accept-loss": "it needs a log that has lost events",
 }
+HELD = 10
+"""The position of the hold that an example lifts."""
 ABSOLUTE = ("/mnt/elsewhere", "/backups", "/safe")
 
 
@@ -61,6 +63,7 @@ def prepared(tmp_path_factory):
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
         (folder / "mnt" / "elsewhere" / "mnemolog.key").write_text("00" * 32)
         assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
+        assert store.admin.hold("elsewhere", reason="case 4711").position == HELD
         token = TokenCreated(id="0a1b2c3d4e5f", acts_as="alice", verbs=["read"], digest=bytes(32))
         log_of(store).appends.transact(lambda tx: tx.append("tokens", token))
     return folder

@@ -82,6 +82,7 @@ PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "backup", "restore", "copy"),
     *("watch", "mcp", "serve", "reads", "hermes install", "branch", "memory set", "memory delete", "assert"),
     *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
+    *("set-retention", "hold", "lift-hold"),
     *("model add", "model activate", "model drop"),
 }
 """They print what they were just given, a summary, or an export."""

@@ -41,6 +41,7 @@ def type_in_words(annotation):
     text = re.sub(r"<(?:class|enum) '([\w.]+)'>", r"\1", str(annotation)).replace("typing.", "")
     text = re.sub(r"(?:\w+\.)+(\w+)", r"\1", text)
     text = re.sub(r"Optional\[(\w+)\]", r"\1 | None", text)
+    text = re.sub(r"Literal\['(\w+)', '(\w+)'\]", r"`\1` | `\2`", text)
     text = re.sub(r"\w+", lambda word: WORDS.get(word[0], word[0]), text)
     return text.replace(" | ", " or ").replace("[", " of ").replace("]", "").replace("text, ", "text to ")
 
