@@ -323,7 +323,7 @@ COMMANDS = {
     L + "CONTEXT_TURNS_MAX": lambda n: ("recall", DIR, "ferry", "--model", "none", "--context-turns", n),
     L + "VALUE_BYTES_MAX": lambda n: ("memory", "set", DIR, "trip", "k", sized(n), "--text"),
     L + "VALUE_KEY_BYTES_MAX": lambda n: ("memory", "set", DIR, "trip", "x" * n, "1"),
-    L + "TASK_BYTES_MAX": lambda n: ("task", DIR, "task", "--set", "x" * n),
+    L + "TASK_BYTES_MAX": lambda n: ("task", DIR, "trip", "--set", "x" * n),
     L + "NOTE_BYTES_MAX": lambda n: ("notes", DIR, "trip", "--add", "x" * n),
     L + "DESCRIPTION_BYTES_MAX": lambda n: ("checkpoint", "create", DIR, "trip", f"c{n}", "--description", "x" * n),
     L + "JSON_DEPTH_MAX": lambda n: ("memory", "set", DIR, "trip", "k", as_json(nested(n + 1))),
