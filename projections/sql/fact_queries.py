@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +21,7 @@ from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.facts import COLUMNS
 from mnemolog.projections.sql.queries import below_any, last_turn
+from mnemolog.projections.sql.turn_places import PLACES
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])
@@ -30,6 +32,15 @@ _OF_KEY: Final = (
     "ORDER BY valid_from DESC, position DESC"
 )
 _LATEST_FIRST: Final = f"SELECT {COLUMNS} {_OF_KEY.format(scope='?3', key='?4')}"
+ANSWER_TURNS_MAX: Final = 6
+"""Turns of its session after which an answer is no echo of a turn any more."""
+_SHOWN: Final = "SELECT value AS shown, value AS turn, NULL AS answer FROM json_each(?1)"
+_ANSWERS: Final = (
+    "SELECT said.position, before.position, said.text FROM json_each(?1) JOIN turns AS said ON said.position = value "
+    f"AND said.role = 'assistant' JOIN turns AS before ON before.place < said.place "
+    f"AND before.place >= max(said.place - {ANSWER_TURNS_MAX}, said.place / {PLACES} * {PLACES}) "
+    "WHERE EXISTS (SELECT 1 FROM fact_evidence)"
+)
 TOGETHER_MAX: Final = 10
 """Of a key with fewer assertions, they are read together with those of other keys."""
 BEGINS: Final = "key BETWEEN ?3 AND ?3 || char(0x10ffff)"
@@ -143,17 +154,17 @@ def superseded(
 ) -> dict[Position, Position]:
     """Return which turns facts of these scopes rest on of which none holds.
 
-    Each has the position of what took its place: another assertion of the key, or the retraction.
+    Each has the position of what took its place: another assertion of the key, or the retraction. So has an answer that
+    repeats the value of such a fact soon after its turn.
     """
     query = (
-        f"SELECT turn, {COLUMNS} FROM fact_evidence JOIN facts ON position = fact "
-        "WHERE turn IN (SELECT value FROM json_each(?1)) AND position <= ?2 "
-        f"AND {distrust.of_fact('?2')} IS NULL ORDER BY position"
+        f"SELECT shown, answer, {COLUMNS} FROM ({_SHOWN} UNION ALL {_ANSWERS}) JOIN fact_evidence USING (turn) "
+        f"JOIN facts ON position = fact WHERE position <= ?2 AND {distrust.of_fact('?2')} IS NULL ORDER BY position"
     )
-    found = [(row[0], Assertion._make(row[1:])) for row in fetch(connection, query, listed(turns), known.upto)]
+    found = [(*row[:2], Assertion._make(row[2:])) for row in fetch(connection, query, listed(turns), known.upto)]
     by, hold = dict[Position, Position](), set[Position]()
-    for turn, item in found:
-        if not covered(scopes, item.scope):
+    for turn, answer, item in found:
+        if not covered(scopes, item.scope) or not (answer is None or _repeats(answer, item.value)):
             continue
         now = belief(connection, item.scope, item.key, known)
         if item.retracted is not None and item.retracted <= known.upto:
@@ -163,6 +174,13 @@ def superseded(
         else:
             by[turn] = now.decides.position
     return {turn: position for turn, position in by.items() if turn not in hold}
+
+
+def _repeats(answer: str, value: bytes) -> bool:
+    """Whether an answer has the value of a fact, a text or a number, as a word."""
+    said = _VALUE.decode(value)
+    is_said = isinstance(said, str | int | float) and not isinstance(said, bool)
+    return is_said and re.search(rf"(?<!\w){re.escape(str(said))}(?!\w)", answer, re.IGNORECASE) is not None
 
 
 def changes(connection: sa.Connection, scopes: Scopes, before: Known, after: Known) -> Iterator[FactChange]:

@@ -493,7 +493,7 @@ NO_BOUND = {
         projections/history/replay.py BATCH_MAX
         projections/history/timeline.py BATCH_MAX
         projections/sql/embeddings.py LOOKUP_MAX DELETED_TOGETHER_MAX FREE_PAGES_MAX
-        projections/sql/fact_queries.py TOGETHER_MAX
+        projections/sql/fact_queries.py ANSWER_TURNS_MAX TOGETHER_MAX
         projections/sql/projection.py BATCH_MAX
         projections/sql/span_queries.py SPANS_INLINE_MAX
         projections/vectors/generation.py EVENTS_TOGETHER_MAX

@@ -407,6 +407,31 @@ def test_recall_marks_or_drops_what_a_fact_says_no_longer_holds(store, chat, run
     assert f"see the fact at @{porto.position}" in store.recall("Lisbon", mode="text").explain()
 
 
+def test_an_answer_that_repeats_what_no_longer_holds_is_marked_like_it(store):
+    """It said so after the turn. Another answer, one with a longer word, and what holds are not."""
+    chat = store.session("echo", scope="echo")
+    old = chat.record("user", "I live in Vienna.")
+    echo = chat.record("assistant", "Noted: you live in VIENNA.")
+    others = [chat.record("assistant", text) for text in ("Viennale is on.", "How nice to live there.")]
+    chat.assert_fact("city", "Vienna", because=[old])
+    new = chat.record("user", "I live in Porto now.")
+    now = chat.assert_fact("city", "Porto", because=[new])
+    others.append(chat.record("assistant", "So you live in Porto, no more in Graz."))
+
+    def marks(**how):
+        return {
+            hit.position: hit.superseded_by for hit in store.recall("live Vienna", 30, scope="echo", mode="text", **how)
+        }
+
+    found = marks()
+    assert found[old.position] == found[echo.position] == now.position
+    assert {found.get(turn.position) for turn in others} == {None}
+    assert set(marks(superseded="drop").values()) == {None}
+    assert marks(as_of=new.position)[echo.position] is None
+    chat.record_many([{"role": "user", "content": f"And {number}?"} for number in range(6)])
+    assert marks()[chat.record("assistant", "You live in Vienna.").position] is None
+
+
 def test_a_fact_that_begins_tomorrow_is_there_tomorrow_in_every_answer(store, chat, clock):
     """With nothing recorded in between. What was asked today is repeated as of today: a page, a receipt, `as_of`."""
     old = chat.record("user", "I live in Lisbon, always answer in metric.")
