@@ -35,6 +35,7 @@ from mnemolog.projections.context.standing import FOLDER, standing_fact, standin
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.candidates import said_alike
 from mnemolog.projections.recall.hits import exchanges_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import FEW, Question, floor
@@ -43,7 +44,6 @@ from mnemolog.projections.recall.receipts import question_of, question_today
 from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of
 from mnemolog.projections.sql import fact_queries, queries
-from mnemolog.projections.sql.words import stems_of_each, words_of
 
 TOKENS: Final = 1_500
 """The default budget."""
@@ -62,16 +62,6 @@ FOLLOWED: Final = 5
 
 StateAt = Callable[[str, int], SessionState]
 """Returns the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
-
-SAME_STEMS: Final = 0.9
-"""Two texts say the same if they share at least this much of all their stems: no less than nine of ten.
-
-A fact that changed has other words or other numbers. Which of two different statements holds takes a reader.
-"""
-COMPARED_CHARACTERS_MAX: Final = 1_000
-"""A longer text repeats only one that is equal to it: statements are short, and a long answer has many."""
-NEGATIONS: Final = frozenset(("no", "not", "never", "none", "nothing", "nobody", "without", "cannot", "t"))
-"""English words that turn a statement into its opposite (`t` is that of `don't`). Texts must agree in them."""
 
 
 class Wanted(NamedTuple):
@@ -158,7 +148,7 @@ class Contexts:
         least = floor(best, min_relevance, question.mode)
         enough = [hit for hit in recall.hits if hit.relevance >= least.least]
         relevant = enough if least.fits else enough[:FEW]
-        repeated = _repetitions(relevant, answer.words.language)
+        repeated = _repetitions(relevant)
         titles = {hit.session: hit.session_title for hit in relevant}
         packing = Packing(
             wanted.budget,
@@ -350,37 +340,16 @@ def _passage_of(
     )
 
 
-def _repetitions(hits: Sequence[Hit], language: str) -> Mapping[Position, list[Hit]]:
+def _repetitions(hits: Sequence[Hit]) -> Mapping[Position, list[Hit]]:
     """Return hits that are repeated later: by the position of the newest of them, the older ones, newest first.
 
-    Only turns of one role, speaker and scope repeat each other: `I live in Porto` means another thing from another
-    user. They must agree in every number and every negation.
+    As in a recall, only the same words repeat each other: likeness would hide a change.
     """
-    alike: dict[object, list[tuple[frozenset[str], list[Hit]]]] = {}
-    rows = stems_of_each([hit.text if len(hit.text) <= COMPARED_CHARACTERS_MAX else "" for hit in hits], language)
-    for hit, row in zip(hits, rows, strict=True):
-        if len(hit.text) > COMPARED_CHARACTERS_MAX:
-            groups = alike.setdefault((hit.role, hit.speaker, hit.scope, hit.text), [(frozenset(), [])])
-            groups[0][1].append(hit)
-            continue
-        decisive = frozenset([word for word in words_of(hit.text) if word in NEGATIONS or any(map(str.isdigit, word))])
-        stems = frozenset(row.split())
-        groups = alike.setdefault((hit.role, hit.speaker, hit.scope, decisive), [])
-        for others, group in groups:
-            if _same(stems, others):
-                group.append(hit)
-                break
-        else:
-            groups.append((stems, [hit]))
+    alike: dict[object, list[Hit]] = {}
+    for hit in hits:
+        alike.setdefault(said_alike(hit.role, hit.speaker, hit.scope, hit.text), []).append(hit)
     found: dict[Position, list[Hit]] = {}
-    for _, group in [group for groups in alike.values() for group in groups if len(group[1]) > 1]:
+    for group in [group for group in alike.values() if len(group) > 1]:
         newest, *older = sorted(group, key=attrgetter("said_at", "position"), reverse=True)
         found[newest.position] = older
     return found
-
-
-def _same(one: frozenset[str], other: frozenset[str]) -> bool:
-    if min(len(one), len(other)) < SAME_STEMS * max(len(one), len(other), 1):
-        return False
-    shared = len(one & other)
-    return shared >= SAME_STEMS * (len(one) + len(other) - shared)

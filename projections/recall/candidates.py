@@ -198,12 +198,24 @@ def with_neighbours(
     return Candidates(legs, similarity, rows, skipped, alike, offer.terms, offer.found.counts, offer.now, later)
 
 
+COMPARED_CHARACTERS_MAX: Final = 10_000
+"""A longer text repeats only one that is equal to the letter."""
+
+
+def said_alike(role: str, speaker: str | None, scope: str, text: str) -> object:
+    """Return what is equal for turns that say the same: the same words of one role, speaker and scope.
+
+    `I live in Porto` means another thing from another user. Every number, name and negation counts, in any language.
+    """
+    return (role, speaker, scope, *(words_of(text) if len(text) <= COMPARED_CHARACTERS_MAX else [text]))
+
+
 def _alike(connection: sa.Connection, rows: Rows) -> dict[Position, object]:
     counts = Counter(compress(rows.stems, rows.may_be_hits))
     repeated = {stems for stems, count in counts.items() if count > 1}
     several = [rows.positions[n] for n, stems in enumerate(rows.stems) if stems in repeated and rows.may_be_hits[n]]
     # Equal stems are not enough: "I lived there" is not "I live there".
     turns = fetch(connection, _SAID, listed(several)) if several else []
-    said = {at: (role, speaker, scope, *words_of(text)) for at, role, speaker, scope, text in turns}
+    said = {at: said_alike(role, speaker, scope, text) for at, role, speaker, scope, text in turns}
     equal = Counter(said.values())
     return {at: item for at, item in said.items() if equal[item] > 1}

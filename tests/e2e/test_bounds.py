@@ -561,11 +561,11 @@ NO_BOUND = {
         infra/opened_files.py LOOKS_MAX
         infra/runtime/paths.py ROOM_MIN_BYTES
         infra/sqlite.py WAL_SIZE_LIMIT_BYTES
-        projections/context/service.py HITS_MIN HITS_MAX COMPARED_CHARACTERS_MAX
+        projections/context/service.py HITS_MIN HITS_MAX
         projections/maintenance/vectors.py PASSES_MAX
         projections/projector.py RETRY_S_MIN RETRY_S_MAX
         projections/recall/bm25.py IDF_MIN
-        projections/recall/candidates.py CANDIDATES_MIN
+        projections/recall/candidates.py CANDIDATES_MIN COMPARED_CHARACTERS_MAX
         projections/recall/newer.py CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX
         projections/recall/text_search.py PLACES_MAX

@@ -429,7 +429,8 @@ def test_an_answer_that_repeats_what_no_longer_holds_is_marked_like_it(store):
     assert set(marks(superseded="drop").values()) == {None}
     assert marks(as_of=new.position)[echo.position] is None
     chat.record_many([{"role": "user", "content": f"And {number}?"} for number in range(6)])
-    assert marks()[chat.record("assistant", "You live in Vienna.").position] is None
+    late = chat.record("assistant", "You live in Vienna.")
+    assert marks()[late.position] is None
 
 
 def test_a_fact_that_begins_tomorrow_is_there_tomorrow_in_every_answer(store, chat, clock):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemolog import Weights
+from mnemolog import MemoryStore, Weights
 from mnemolog.adapters.support.context import context_for, line_of
 from mnemolog.projections.recall.changes import tells_in_part, tells_of_change
 
@@ -131,3 +131,23 @@ def test_a_text_that_is_repeated_takes_one_place(store, others, places):
     assert sorted(len(hit.repeated) for hit in found) == [0] * (places - 1) + [5 + (places == 1)]
     assert f"said {6 + (places == 1)} times" in found.explain()
     assert len(store.recall("What does my number end in?", k=9, weights=Weights(distinct=False))) == 7
+
+
+@pytest.mark.parametrize(
+    ("often", "once"),
+    [
+        ("Reminder: the dentist is on Monday at nine, please bring the card of Anna with you.", ("Anna", "Bert")),
+        ("Reminder: the big meeting of the whole team takes place in Linz, in the old hall.", ("Linz", "Graz")),
+        ("Bitte an alle: wir treffen uns wie immer am Abend vor dem alten Haus am See.", ("uns wie", "uns nicht wie")),
+        ("Reminder: the train to the coast leaves at 7:40 from the platform near the clock.", ("7:40", "8:10")),
+    ],
+)
+def test_no_change_is_hidden_by_what_was_said_often(tmp_path, often, once):
+    """Not in a context, whatever is said again after it."""
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        chat = store.session("s")
+        texts = [often + " " * n for n in range(12)] + [often.replace(*once), often]
+        changed = [chat.record("user", text) for text in texts][-2]
+        context = store.context(often, tokens=600)
+        assert changed.position in context.positions
+        assert changed.position not in [item.position for item in context.left_out]
