@@ -228,16 +228,31 @@ def parse_relative_time(field: str, given: str, *, clock: Clock, or_position: bo
 
 def parse_duration(field: str, given: str) -> timedelta:
     """Return a duration such as `90m`, `12h`, `30d` or `8w`. Raises `InvalidInput`."""
-    found = _DURATION.fullmatch(given.strip().lower())
+    number, unit = _duration(field, given)
+    return number * _AGES[unit]
+
+
+def parse_age(field: str, given: str | None) -> str | None:
+    """Return a duration as an event has it: `180d` for ` 180 D`; None for none. Raises `InvalidInput`, also for 0."""
+    if not given:
+        return None
+    number, unit = _duration(field, given)
+    if not number:
+        raise InvalidInput(field, "an age is a minute at least; leave it out for none")
+    return f"{number}{unit}"
+
+
+def _duration(field: str, given: object) -> tuple[int, str]:
+    found = _DURATION.fullmatch(given.strip().lower()) if isinstance(given, str) else None
     if found is None:
         why = "is not a duration; expected one such as '90m', '12h', '30d' or '8w'"
         raise InvalidInput(field, f"{quoted(given)} {why}")
-    return int(found[1]) * _AGES[found[2]]
+    return int(found[1]), found[2]
 
 
-def micros_of(age: str | None, field: str = "age") -> int:
-    """Return a duration in microseconds; 0 for none. Raises `InvalidInput`."""
-    return parse_duration(field, age) // timedelta(microseconds=1) if age else 0
+def micros_of(age: str | None) -> int:
+    """Return a duration in microseconds; 0 for none."""
+    return parse_duration("age", age) // timedelta(microseconds=1) if age else 0
 
 
 def end_of_day(field: str, given: str, *, clock: Clock) -> datetime | None:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, RecordedEvent, RetentionChosen
-from mnemolog.domain.moments import micros_of
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.moments import micros_of, parse_age
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past
@@ -62,9 +62,9 @@ class Retention(Result, frozen=True, kw_only=True):
         found = [rule for rule in self._above(scope) if rule.max_age]
         return max(found, key=lambda rule: len(rule.scope), default=None)
 
-    def kept_until(self, scope: Scope, recorded_at: int) -> Micros:
-        """Return until when what was recorded at a moment is kept at least: by the longest age of all scopes above."""
-        return Micros(recorded_at + max((micros_of(rule.min_age) for rule in self._above(scope)), default=0))
+    def min_age_of(self, scope: Scope) -> int:
+        """Return how many microseconds what is recorded in a scope is kept at least: the longest of all above."""
+        return max((micros_of(rule.min_age) for rule in self._above(scope)), default=0)
 
     def holds_on(self, scopes: Collection[Scope], below: Collection[Scope] = ()) -> list[Hold]:
         """Return the holds on any of these scopes or above them, and those on scopes that are in any of `below`."""
@@ -105,10 +105,13 @@ def evolve_retention(state: Retention | None, recorded: RecordedEvent, _past: Pa
     return known
 
 
-def checked_rule(rule: RetentionChosen) -> RetentionChosen:
-    """Return a rule if it can be followed. Raises `InvalidInput`."""
-    if rule.by not in ("said", "recorded"):
-        raise InvalidInput("by", f"expected 'said' or 'recorded', got {rule.by!r}")
-    if rule.max_age and micros_of(rule.min_age, "min_age") > micros_of(rule.max_age, "max_age"):
-        raise InvalidInput("min_age", f"{rule.min_age} is more than the maximum age, {rule.max_age}")
-    return rule
+def chosen_rule(
+    scope: Scope, *, max_age: str | None, min_age: str | None, by: CountedFrom, keep_facts: bool
+) -> RetentionChosen:
+    """Decide how long what is said in a scope is kept. Raises `InvalidInput`."""
+    if by not in ("said", "recorded"):
+        raise InvalidInput("by", f"expected 'said' or 'recorded', got {by!r}")
+    most, least = parse_age("max_age", max_age), parse_age("min_age", min_age)
+    if most is not None and micros_of(least) > micros_of(most):
+        raise InvalidInput("min_age", f"{least} is more than the maximum age, {most}")
+    return RetentionChosen(scope=scope, max_age=most, min_age=least, by=by, keep_facts=keep_facts)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import to_datetime, within_calendar
 from mnemolog.domain.display import dated
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
@@ -233,7 +233,8 @@ class Planner:
             raise errors.OnHold(why, holds=[hold.position for hold in shown])
         for scope, position in () if selector.despite_minimum else self._newest.items():
             staged = position > self._log.head().position
-            until = kept.kept_until(scope, selector.now if staged else self._log.recorded_at(position))
+            recorded_at = selector.now if staged else self._log.recorded_at(position)
+            until = within_calendar(recorded_at + kept.min_age_of(scope))
             if until > selector.now:
                 why = f"what is in scope {scope or '/'} is kept until {dated(to_datetime(until))}, its minimum age"
                 raise errors.InvalidInput("despite_minimum", f"{why}; say why it is to be forgotten before")
@@ -241,11 +242,14 @@ class Planner:
     def _whole(self, stream: str, gone: Positions) -> ForgetTarget:
         """Return all content of a stream that is left, and add the positions of all that it ever had to `gone`."""
         counts: Counter[str] = Counter()
+        newest = 0
         for position, version, topic, head in self._tx.reads.state_heads(stream):
             gone.add(position)
             if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
                 counts[topic] += 1
-                self._note(stream, position)
+                newest = position
+        if newest:
+            self._note(stream, newest)
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
         return self._target(stream, [(1, self._tx.version(stream))], counts)
 

@@ -139,10 +139,11 @@ class _Run:
     def due(self, kept: Retention, rows: Iterable[Sequence[Any]]) -> dict[RetentionRule, list[int]]:
         """Return the positions of the turns that are to be forgotten, by the rule that says so."""
         found: dict[RetentionRule, list[int]] = {}
-        rule_of, is_held = cache(kept.rule_of), cache(lambda scope: bool(kept.holds_on([scope])))
+        rule_of, least_of = cache(kept.rule_of), cache(kept.min_age_of)
+        is_held = cache(lambda scope: bool(kept.holds_on([scope])))
         for position, session, scope, said_at, recorded_at in rows:
             rule = rule_of(scope)
-            if rule is None or kept.kept_until(scope, recorded_at) > self.now:
+            if rule is None or recorded_at + least_of(scope) > self.now:
                 continue
             begin = said_at if rule.by == "said" and said_at is not None else recorded_at
             if begin + micros_of(rule.max_age) > self.now:

@@ -8,13 +8,13 @@ from functools import partial
 
 from mnemolog.application import commands
 from mnemolog.application.tokens import Tokens
-from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, RetentionChosen
+from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.moments import When, checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results, name_of
-from mnemolog.domain.retention import Hold, Retention, checked_rule
+from mnemolog.domain.retention import Hold, Retention, chosen_rule
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
@@ -215,10 +215,8 @@ class AdminService:
         The setting is an event. Both ages None take the rule of the scope away. Raises `InvalidInput`.
         """
         self._boundary.require_none("admin.set_retention")
-        chosen = RetentionChosen(
-            scope=self._scope(scope), max_age=max_age or None, min_age=min_age or None, by=by, keep_facts=keep_facts
-        )
-        self._retention.append(checked_rule(chosen))
+        within = self._scope(scope)
+        self._retention.append(chosen_rule(within, max_age=max_age, min_age=min_age, by=by, keep_facts=keep_facts))
         return self._retention.retention(None)
 
     def hold(self, scope: str, *, reason: str) -> Hold:

@@ -148,8 +148,21 @@ def test_what_is_younger_than_its_minimum_age_goes_with_a_reason_only(store, clo
         ({"max_age": "soon"}, "max_age.*not a duration"),
         ({"max_age": "1d", "min_age": "2d"}, "more than the maximum"),
         ({"max_age": "1d", "by": "read"}, "by"),
+        ({"max_age": None, "min_age": "soon"}, "min_age.*not a duration"),
+        ({"max_age": "0d"}, "a minute at least"),
+        ({"max_age": 5}, "not a duration"),
     ],
 )
 def test_a_rule_that_cannot_be_followed_is_refused(store, wrong, why):
     with pytest.raises(errors.InvalidInput, match=why):
         store.admin.set_retention("acme", **wrong)
+
+
+def test_an_age_is_stored_in_one_form_and_may_end_after_the_calendar(store):
+    """What a person writes is read again from the log."""
+    store.session("s", scope="acme").record("user", "x")
+    store.admin.set_retention("acme", max_age=None, min_age=" 999999 W")
+    assert store.admin.retention().rules[0].min_age == "999999w"
+    with pytest.raises(errors.InvalidInput, match="9999-12-31"):
+        store.forget(scope="acme")
+    assert store.verify(contents=True).sound
