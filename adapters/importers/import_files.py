@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from mnemolog.adapters.importers.read import open_file
 from mnemolog.adapters.importers.recognition import Item, Recording
 from mnemolog.adapters.importers.turn import DAMAGED, ImportedTurn, event_of, redacted
 from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
 from mnemolog.domain.scope import Scope
@@ -85,7 +86,7 @@ def import_files(
     files = files_in(paths, format=format, fields=field_map)
     report.skipped = files.skipped
     on_refused: OnRefused | None = (lambda error: report.refused.append(str(error))) if skip_bad else None
-    redaction = log.redaction()
+    redaction, as_spelled = log.redaction(), cache(partial(_as_spelled, visible_of(store)))
     recording = Recording(log, log.head().position, partial(_record, states=visible_of(store).states))
 
     def record() -> None:
@@ -110,7 +111,8 @@ def import_files(
                     for turn in with_defaults(opened.turns, scope=scope, agent=agent):
                         turn = redacted(turn, redaction)
                         if not turn.session.isascii() or not turn.scope.isascii():
-                            turn = _as_spelled(turn, store)
+                            name, within = as_spelled(turn.session, turn.scope)
+                            turn = msgspec.structs.replace(turn, session=name, scope=within)
                         recording.add(turn.session, turn)
                         if recording.is_full:
                             record()
@@ -141,11 +143,9 @@ def with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: st
             yield turn
 
 
-def _as_spelled(turn: ImportedTurn, store: MemoryStore) -> ImportedTurn:
-    """Return a turn with its session and its scope as the log spells them (`mnemolog.domain.spelling`)."""
-    visible = visible_of(store)
-    scope = "".join(visible.boundary.narrow((Scope(turn.scope),) if turn.scope else ()))
-    return msgspec.structs.replace(turn, session=spelled(turn.session, visible.states.holds), scope=scope)
+def _as_spelled(visible: VisibleEvents, name: str, scope: str) -> tuple[str, str]:
+    """Return a session and a scope as the log spells them (`mnemolog.domain.spelling`)."""
+    return spelled(name, visible.states.holds), scope and visible.boundary.narrow((Scope(scope),))[0]
 
 
 def _record(tx: Transaction, item: Item, recording: Recording, *, states: SessionStates) -> bool:

@@ -137,3 +137,12 @@ def test_a_file_in_two_spellings_is_one_session_and_an_earlier_one_is_gone_on_wi
     file.write_text("role,text\nuser,Hello.\n")
     import_files(store, file)
     assert [turn.text for turn in store.turns(old)] == ["Hello."]
+
+
+def test_an_import_into_some_scopes_stays_in_the_scope_that_the_file_names(store, tmp_path):
+    """One that names none has none, whatever the letters of its session are."""
+    file = tmp_path / "chat.jsonl"
+    turns = [{"role": "user", "text": "Hello.", "session": DECOMPOSED, "scope": scope} for scope in ("a/\u00e9",)]
+    file.write_text("\n".join(map(json.dumps, [*turns, {"role": "user", "text": "Hi.", "session": "z\u00e9"}])))
+    import_files(store, file)
+    assert [(item.session, item.scope) for item in store.sessions()] == [(CAFE, "a/\u00e9"), ("z\u00e9", "")]
