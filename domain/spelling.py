@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from mnemolog.domain.unicode_normalization import normalized
 
@@ -18,11 +18,12 @@ def spelled(name: str, has: Has) -> str:
     """
     if (composed := normalized("NFC", name)) == name or has(name):
         return name
-    return name if not has(composed) and any(map(has, _decomposed(name))) else composed
+    return name if not has(composed) and _is_below(name, has) else composed
 
 
-def _decomposed(name: str) -> Iterator[str]:
-    """Yield the shortest beginning of a path that is not composed, if it is not all of it."""
+def _is_below(name: str, has: Has) -> bool:
+    """Whether something has the shortest beginning of a path that is not composed."""
     parts = name.split("/")
     above = ("/".join(parts[:end]) for end in range(1, len(parts)))
-    yield from (path for path in [next((path for path in above if normalized("NFC", path) != path), "")] if path)
+    first = next((path for path in above if normalized("NFC", path) != path), None)
+    return first is not None and has(first)

@@ -41,7 +41,9 @@ def put_change_first(
     rows, counts, about_user = found.rows, found.counts, found.terms.request.whose != Whose.OPEN
     best = next((n for n in scored.order() if rows.may_be_hits[n]), 0)
     position = rows.positions[best]
-    if found.later is None or (found.similarity or {}).get(position, 0.0) < ANSWERS:
+    if found.later is None or (rows.ask[best] and not about_user):
+        return
+    if (found.similarity or {}).get(position, 0.0) < ANSWERS:
         return
     earlier = queries.turns_at(connection, [position])[position].text
     later = None if rows.ask[best] else found.later(connection, position)

@@ -13,8 +13,10 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.sql import queries
 
-SIMILAR: Final = {False: 0.4, True: 0.3}
-"""The least cosine similarity of the two, and where only a part of a turn may be about the same thing."""
+SIMILAR: Final = 0.4
+"""The least cosine similarity of the two."""
+SIMILAR_IN_PART: Final = 0.3
+"""The same, where a part of a turn may be about the same thing."""
 CHARACTERS_MAX: Final = 400
 """A longer turn says many things."""
 
@@ -45,9 +47,8 @@ def later_statement(
         if at > position and at in offered and role == user and who == speaker
         if when >= said and (in_part or not asks) and len(stems) <= CHARACTERS_MAX
     ]
-    similar = {
-        at: likeness for at, likeness in sorted(near(position, sorted(later)).items()) if likeness >= SIMILAR[in_part]
-    }
+    least = SIMILAR_IN_PART if in_part else SIMILAR
+    similar = {at: likeness for at, likeness in sorted(near(position, sorted(later)).items()) if likeness >= least}
     for at in sorted(similar, key=similar.__getitem__, reverse=True):
         turns = queries.turns_at(connection, [position, at])
         if len(turns) < 2 or len(turns[at].text) > CHARACTERS_MAX:

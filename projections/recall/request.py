@@ -42,15 +42,9 @@ def request_of(question: Question, language: str) -> Request:
     """Read a question. Parameters of the question go before patterns."""
     query, is_english = question.query, language == DEFAULT_LANGUAGE
     kind = Kind.ANSWER
-    if question.order == "time" or (
-        question.order is None
-        and is_english
-        and (_ORDER.search(query) and _I_SAID.search(query) and not pattern("should").search(query))
-    ):
+    if question.order == "time" or (question.order is None and is_english and _asks_for_order(query)):
         kind = Kind.ORDER
-    elif question.cover or (
-        question.cover is None and is_english and _SUMMARY.search(query) and not _OF_A_SUMMARY.search(query)
-    ):
+    elif question.cover or (question.cover is None and is_english and _asks_for_summary(query)):
         kind = Kind.SUMMARY
     whose = whose_statement(query, language)
     if question.about is not None:
@@ -60,6 +54,14 @@ def request_of(question: Question, language: str) -> Request:
     present = is_english and kind == Kind.ANSWER and whose not in (Whose.ASSISTANT, Whose.ADVICE)
     present = present and bool(ASKS.search(query)) and not (_PAST.search(query) or NOT_NOW.search(query))
     return Request(kind, query if kind == Kind.ANSWER or not is_english else _topic(query), whose, present)
+
+
+def _asks_for_order(query: str) -> bool:
+    return bool(_ORDER.search(query) and _I_SAID.search(query) and not _ADVICE.search(query))
+
+
+def _asks_for_summary(query: str) -> bool:
+    return bool(_SUMMARY.search(query) and not _OF_A_SUMMARY.search(query))
 
 
 def _topic(query: str) -> str:
@@ -104,6 +106,7 @@ _I_SAID: Final = pattern(
     rf"(?:did|have) (?:i|we)(?: first| ever)? {_SAID}|my (?:first )?(?:messages|remarks|mention)",
     r"(?:points|remarks) (?:did )?(?:i|we) ma[dk]e",
 )
+_ADVICE: Final = pattern("should")
 _SUMMARY: Final = pattern(
     r"summar\w+|recap\w*|sum up|overview|(?:bring|catch) me up|where (?:do )?(?:things|we) stand",
     r"what have (?:we|i) \w+ so far|where are we (?:with|on)|how (?:do|are) things (?:stand|going)|up to now",
