@@ -26,7 +26,7 @@ def retention(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what is older than its scope allows. A run that was interrupted is gone on with by the next one.
+    """Forget what is older than its scope allows. The next run continues one that was interrupted.
 
     Example: mnemolog retention memory/ --dry-run
     """

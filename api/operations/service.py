@@ -255,8 +255,8 @@ class AdminService:
         - `progress`: called now and then with what is done and what there is to do
 
         It forgets as `MemoryStore.forget` does, with the reason `retention: 180d`, so facts that rest on these turns
-        alone, receipts and standing statements go as well. What a hold or a minimum age keeps stays. A run that was
-        interrupted is gone on with by the next one. Raises as `MemoryStore.forget` does.
+        alone, receipts and standing statements go as well. What a hold or a minimum age keeps stays. The next run
+        continues one that was interrupted. Raises as `MemoryStore.forget` does.
         """
         self._boundary.require_none("admin.apply_retention")
         return self._retention.apply(dry_run=dry_run, progress=progress)

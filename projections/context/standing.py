@@ -89,8 +89,8 @@ def standing_statements(question: Question, answer: Answer) -> list[StandingStat
     def add(row: _Row) -> None:
         if (newer := later.get(row)) is not None:
             whole = _Row(newer.position, 0, len(newer.text), row.kind, newer.text, None)
-            told = [other for other in (*always, *others) if other.position == newer.position]
-            for other in told or [whole]:
+            shown = [other for other in (*always, *others) if other.position == newer.position]
+            for other in shown or [whole]:
                 said.setdefault((other.position, other.start), _statement(other, newer, later, relevance))
         if (turn := turns.get(row.position)) is not None:
             said.setdefault((row.position, row.start), _statement(row, turn, later, relevance))
