@@ -19,12 +19,11 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.service import AuditService
 from mnemolog.audit.verification import accept_loss, find_lost_events, keep_heads
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import DISTRUST_STREAM
 from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import WAIT_S_MAX, MemoryLimits, checked_number
 from mnemolog.domain.options import with_defaults
-from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.position import ORIGIN, Clock
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
@@ -37,10 +36,8 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, answers_alone, place_of
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
-from mnemolog.infra.runtime.atomic_files import ScratchFolder, sweep_scratch
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import is_writable, local_path
-from mnemolog.infra.runtime.regular_files import require_folder
+from mnemolog.infra.runtime.files import ScratchFolder, is_writable, local_path, require_folder, sweep_scratch
 from mnemolog.models.service import ModelService
 from mnemolog.observability.telemetry import Gauges, Telemetry, gauges_of, measure_appends, recall_timer
 from mnemolog.operations.known_backups import copies_of_keys

@@ -46,9 +46,8 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path, make_folder
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import ProjectionDatabase
 

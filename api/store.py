@@ -32,8 +32,8 @@ from mnemolog.domain.session import SessionLike, checked_session_id, session_id_
 from mnemolog.domain.spans import Span
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
+from mnemolog.infra.runtime.files import local_path
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
-from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations.backup import BackupReport, make_backup
 from mnemolog.operations.known_backups import noted_witnesses
 from mnemolog.operations.rebuild import Rebuildable, rebuild

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import MEMORY_LIMITS, MemoryLimits
 from mnemolog.domain.options import Option
+from mnemolog.domain.position import Clock
 from mnemolog.domain.redaction import Redact
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry

@@ -12,7 +12,7 @@ _HOMES = {
     "CacheStatus": "projections.maintenance.results",
     "CameAfter": "audit.effects",
     "Certificate": "forgetting.results",
-    "Clock": "domain.clock",
+    "Clock": "domain.position",
     "ContextBlock": "projections.context.answer",
     "ContextPassage": "projections.context.answer",
     "CreatedToken": "domain.tokens",

@@ -7,10 +7,9 @@ from .audit.judgements import Judgement
 from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
 from .audit.secret_scan import Secret
 from .domain.chain import Finding, Kind
-from .domain.clock import Clock
 from .domain.event import Event
 from .domain.events import ForgetTarget
-from .domain.position import Position, Version
+from .domain.position import Clock, Position, Version
 from .domain.result import Result, Results, Stale
 from .domain.retention import Hold, Retention, RetentionRule
 from .domain.role import Role

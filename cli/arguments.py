@@ -18,12 +18,12 @@ from mnemolog.cli.output import note
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.moments import When, parse_position_or_time, parse_relative_time
+from mnemolog.domain.position import Clock
 from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import has_room, is_writable, local_path
+from mnemolog.infra.runtime.files import has_room, is_writable, local_path
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 

@@ -19,7 +19,7 @@ from mnemolog.cli.status import NODE_COLUMNS
 from mnemolog.domain import errors, events
 from mnemolog.domain.display import counted, dated, named, one_line, visible
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
-from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.files import new_file
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.store import MemoryStore

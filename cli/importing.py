@@ -22,7 +22,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible
 from mnemolog.domain.hints import Hint
-from mnemolog.infra.runtime.atomic_files import ScratchFolder, write_pieces
+from mnemolog.infra.runtime.files import ScratchFolder, write_pieces
 from mnemolog.store import MemoryStore
 
 FORMAT_NAMES: Final = (

@@ -15,14 +15,13 @@ from mnemolog.audit.effects import Effects
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app, fail
 from mnemolog.cli.arguments import AsOf, Yes, open_store, session_called
 from mnemolog.cli.output import Columns, answer, console, print_list
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import counted, dated, one_line
 from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.moments import parse_time
+from mnemolog.domain.position import to_micros
 from mnemolog.domain.scope import covers, parse_scope
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.runtime.files import mapped_to_store_errors, open_file
 from mnemolog.projections.history.event_descriptions import describe, signed
 
 COLUMNS: Columns[Distrust] = {

@@ -10,11 +10,11 @@ import typer
 from mnemolog.cli.app import AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer, note, print_list
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import parse_duration
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.tokens import VALID_FOR, VERBS
 from mnemolog.infra.runtime.clock import SystemClock

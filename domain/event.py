@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from mnemolog.domain.clock import CALENDAR_FIRST, CALENDAR_LAST
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import CALENDAR_FIRST, CALENDAR_LAST
 
 Moment = Annotated[int, msgspec.Meta(ge=CALENDAR_FIRST, le=CALENDAR_LAST)]
 """Microseconds since the Unix epoch, within the years 1 to 9999."""

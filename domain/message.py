@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message_content import as_object, calls_in, calls_text, content_text, results_in
 from mnemolog.domain.moments import unix_micros
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.role import Role, parse_role, role_of
 
 EXAMPLE: Final = '{"role": "user", "content": "Hello"}'

@@ -9,11 +9,10 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from mnemolog.domain.clock import Clock, to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, quoted
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Clock, Micros, Position, to_datetime, to_micros
 
 Time: TypeAlias = datetime | date | str
 """A time: a `datetime` with a time zone, a `date`, or ISO 8601 text. See `parse_time`."""

@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import dated
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.hints import as_plain
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 
 LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""

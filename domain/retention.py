@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, RecordedEvent, RetentionChosen
 from mnemolog.domain.moments import micros_of, parse_age
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past

@@ -14,11 +14,10 @@ from typing import Final, Literal, get_args
 import msgspec
 from immutables import Map
 
-from mnemolog.domain.clock import UtcTime, to_datetime, within_calendar
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecordedEvent, TokenCreated, TokenRevoked
 from mnemolog.domain.limits import checked_label, quoted
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, UtcTime, to_datetime, within_calendar
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, parse_scopes
 from mnemolog.domain.stream_fold import Past

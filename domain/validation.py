@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.events import (
     DISTRUST_STREAM,
@@ -44,7 +43,7 @@ from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.items import ItemPut
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import JSON_DEPTH_MAX
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, is_in_calendar
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import agent_of

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.files import mapped_to_store_errors
 from mnemolog.infra.sqlite_driver import driver
 
 SETTLED_NS: Final = 2_000_000_000

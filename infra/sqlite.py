@@ -22,10 +22,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.opened_files import OpenedFiles
-from mnemolog.infra.runtime.atomic_files import sync
-from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
-from mnemolog.infra.runtime.paths import has_room, is_readable, is_writable
-from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.runtime.files import are_descriptors_exhausted, has_room, is_readable, is_writable, open_file, sync
 from mnemolog.infra.sqlite_driver import Pool
 from mnemolog.infra.sqlite_driver import UnsafeFile as UnsafeFile
 from mnemolog.infra.sqlite_driver import driver as driver

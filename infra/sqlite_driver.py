@@ -35,7 +35,7 @@ from pysqlite3 import dbapi2 as _first
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.regular_files import open_file, require_file
+from mnemolog.infra.runtime.files import open_file, require_file
 
 _EXTENSION: Final = sys.modules["pysqlite3._sqlite3"]
 _SUPER_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")

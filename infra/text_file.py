@@ -16,7 +16,7 @@ from typing import Any, Final, Self, cast
 
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused
-from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.runtime.files import open_file
 
 Progress = Callable[[int, int], None]
 

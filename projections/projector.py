@@ -22,18 +22,16 @@ from typing import Any, Final, Literal
 import msgspec
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
-from mnemolog.infra.runtime.atomic_files import make_folder, replace_file
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
+from mnemolog.infra.runtime.files import make_folder, read_file, replace_file
 from mnemolog.infra.runtime.processes import is_running
-from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import StoreLog
 

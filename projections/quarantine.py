@@ -21,15 +21,13 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
-from mnemolog.infra.runtime import atomic_files
-from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime import files
+from mnemolog.infra.runtime.files import mapped_to_projection_errors, read_file
 from mnemolog.projections.drift import NOTHING_TO_DO
 
 ITEMS_MAX: Final = 64
@@ -243,8 +241,8 @@ class Quarantine:
         written = _note_of(target)
         belonging = {suffix: identity(path.with_name(path.name + suffix)) for suffix in parts}
         try:
-            atomic_files.write_synced(written, to_json(msgspec.structs.replace(note, sha256=note.checksum())))
-            atomic_files.sync(self.folder)
+            files.write_synced(written, to_json(msgspec.structs.replace(note, sha256=note.checksum())))
+            files.sync(self.folder)
             path.rename(target)
         except OSError:
             written.unlink(missing_ok=True)
@@ -255,8 +253,8 @@ class Quarantine:
             if known is not None and identity(part) == known:
                 with suppress(FileNotFoundError):
                     part.rename(target.with_name(target.name + suffix))
-        atomic_files.sync(self.folder)
-        atomic_files.sync(path.parent)
+        files.sync(self.folder)
+        files.sync(path.parent)
         return target
 
     def _delete(self, items: Iterable[QuarantinedItem]) -> None:
@@ -266,12 +264,12 @@ class Quarantine:
             self._remove_stale_notes()
             for item in items:
                 for part in _with_parts(self.folder / item.name):
-                    removed = self.folder / atomic_files.temporary_name("removed")
+                    removed = self.folder / files.temporary_name("removed")
                     with suppress(FileNotFoundError):
                         doomed.append(part.rename(removed))
                 _note_of(self.folder / item.name).unlink(missing_ok=True)
                 structured_log.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
-            atomic_files.sync(self.folder)
+            files.sync(self.folder)
         for path in doomed:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -286,9 +284,9 @@ class Quarantine:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        atomic_files.make_folder(self.folder, root=PROJECTIONS)
+        files.make_folder(self.folder, root=PROJECTIONS)
         # A new object each time: it has its own descriptor, so that threads exclude one another as well.
-        with atomic_files.lock_file(self.folder / ".lock", wait_s=LOCK_WAIT_S):
+        with files.lock_file(self.folder / ".lock", wait_s=LOCK_WAIT_S):
             yield
 
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import Micros, Position, UtcTime, Version, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION, ShownAt
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role

@@ -13,8 +13,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import RECALL_K_MAX
-from mnemolog.infra.runtime.atomic_files import make_folder, new_file
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import make_folder, new_file, read_file
 
 NAME: Final = "mnemolog"
 

@@ -9,9 +9,7 @@ import msgspec
 
 from mnemolog.adapters.extras import require
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.runtime.atomic_files import make_folder, new_file
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors, new_file, read_file
 
 NAME: Final = "mnemolog"
 MARK: Final = "# Written by the command `hermes install` of mnemolog."

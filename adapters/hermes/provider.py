@@ -23,7 +23,7 @@ from mnemolog.adapters.support.shared_store import acquire
 from mnemolog.adapters.support.store_access import begin_session, known_session
 from mnemolog.domain.errors import ExtraMissing
 from mnemolog.domain.session import session_id_of
-from mnemolog.infra.runtime.atomic_files import make_folder
+from mnemolog.infra.runtime.files import make_folder
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.store import MemoryStore

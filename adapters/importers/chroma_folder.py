@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.extras import require
 from mnemolog.domain.encoding import to_json
-from mnemolog.infra.runtime.atomic_files import write_pieces
+from mnemolog.infra.runtime.files import write_pieces
 
 DATABASE: Final = "chroma.sqlite3"
 """Its file in such a folder."""

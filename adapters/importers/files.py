@@ -15,9 +15,7 @@ from mnemolog.adapters.importers.read import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused
-from mnemolog.infra.runtime.atomic_files import ScratchFolder
-from mnemolog.infra.runtime.paths import local_paths
-from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.runtime.files import ScratchFolder, local_paths, open_file
 from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max
 from mnemolog.projections.ports import Progress, tell
 

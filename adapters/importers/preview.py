@@ -16,9 +16,8 @@ from mnemolog.adapters.importers.files import counted_files, files_in
 from mnemolog.adapters.importers.import_files import with_defaults
 from mnemolog.adapters.importers.read import open_file, read_turns
 from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import ImportRefused
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, to_datetime
 from mnemolog.projections.ports import Progress
 
 TURNS_SHOWN: Final = 3

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
@@ -27,6 +26,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.message_content import call_name, calls_text
 from mnemolog.domain.moments import unix_micros
+from mnemolog.domain.position import to_micros
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import parse_scope

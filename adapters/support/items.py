@@ -18,7 +18,6 @@ import sqlalchemy as sa
 
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
 from mnemolog.domain.items import (
     SEPARATOR,
@@ -31,7 +30,7 @@ from mnemolog.domain.items import (
     join_namespace,
     new_item,
 )
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.projections.recall.similarity import Similarity
 from mnemolog.projections.sql import item_tables
 from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem

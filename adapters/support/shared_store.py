@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path
 from mnemolog.store import MemoryStore
 
 

@@ -16,13 +16,12 @@ from mnemolog.application import commands
 from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
 from mnemolog.domain.facts import Assertion, assertion_of, checked_fact_key, facts_stream, new_fact, parse_valid_time
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Known, Time, When, checked_position, known_at
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import Micros, Version
+from mnemolog.domain.position import Clock, Micros, Version, to_micros
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covered, parse_scopes

@@ -19,15 +19,14 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.events import Event
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Boundary
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import open_descriptor
+from mnemolog.infra.runtime.files import mapped_to_store_errors, open_descriptor
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=type)

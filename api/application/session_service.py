@@ -12,7 +12,6 @@ from mnemolog.application import commands
 from mnemolog.application.switches import Agents
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     INTEGER_MAX,
@@ -24,7 +23,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time
-from mnemolog.domain.position import Micros, Version
+from mnemolog.domain.position import Clock, Micros, Version
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.log.transaction import Transaction

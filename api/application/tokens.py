@@ -14,11 +14,10 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock, to_datetime, to_micros
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import TokenRevoked
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Clock, Micros, Position, to_datetime, to_micros
 from mnemolog.domain.request import as_it_is, current_request_key
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.tokens import (
@@ -36,8 +35,7 @@ from mnemolog.domain.tokens import (
 )
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.runtime.atomic_files import make_folder, write_unsynced
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import make_folder, read_file, write_unsynced
 
 
 def _already_created(key: str, position: Position) -> errors.DuplicateKey:

@@ -9,11 +9,10 @@ from typing import Any, Final, TypeVar
 from mnemolog.application import commands
 from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.moments import When, checked_position, position_at
-from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.session import last_seen, unhidden

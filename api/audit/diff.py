@@ -14,12 +14,11 @@ from mnemolog.application.commands import last_visible
 from mnemolog.application.previews import note_changes, value_changes
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.results import Diff, SessionDiff
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.moments import Known
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import SessionState

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
-from mnemolog.domain.clock import Clock, UtcTime, to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When, checked_position, known_at
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, to_datetime
 from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered

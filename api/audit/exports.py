@@ -37,9 +37,8 @@ from mnemolog.infra.log.copying import append_rows
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.runtime.atomic_files import new_file, publish_folder, temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path, new_file, publish_folder, temporary_folder
 from mnemolog.infra.text_file import TextSource
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.copied_log import opened_copy, verify_copy

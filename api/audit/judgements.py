@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.events import (
     RECALLS_STREAM,
     ContextServed,
@@ -18,7 +17,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.recall.receipts import recall_of

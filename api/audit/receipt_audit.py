@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.events import (
     RECALLS_STREAM,
     ContextServed,
@@ -20,7 +19,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch, Turn

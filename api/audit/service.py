@@ -19,19 +19,18 @@ from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.secret_scan import Secret, scan_secrets
 from mnemolog.audit.verification import append_head, event_at
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, position_at, positions_between
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Clock, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import SessionLike, session_id_of
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent, PendingErasure
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.history.timeline import Moment, timeline

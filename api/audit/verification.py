@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Chain, Kind
-from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.digest import LogRow
 from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.store_layout import SEEN_HEAD
 from mnemolog.infra.log import head_file

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import IMPORTED_KEY, REQUEST_DIGEST
 from mnemolog.domain.events import ForgetTarget, SessionStarted
 from mnemolog.domain.forgetting import NOTHING_OUTSIDE
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting.history import Request, positions_of
 from mnemolog.forgetting.results import Certificate, NodeStatus, Remainder, Statements

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS
 from mnemolog.domain.events import (
     ContentErased,
@@ -16,7 +15,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import FORGETTING_STREAM, Positions
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, to_datetime
 from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent, NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.reader import PAGE

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime, within_calendar
 from mnemolog.domain.display import dated
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
@@ -34,7 +33,7 @@ from mnemolog.domain.facts import Assertion, assertion_of, believed, facts_scope
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import Micros, Position, Version, to_datetime, within_calendar
 from mnemolog.domain.retention import evolve_retention
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream

@@ -14,8 +14,7 @@ from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.runtime.atomic_files import lock_file, make_folder, sweep_scratch
-from mnemolog.infra.runtime.os_errors import as_store_error
+from mnemolog.infra.runtime.files import as_store_error, lock_file, make_folder, sweep_scratch
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.maintenance.context import StoreContext
 from mnemolog.projections.ports import Progress

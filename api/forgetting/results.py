@@ -8,13 +8,12 @@ from typing import Final, Literal
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.events import ForgetTarget
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import read_file
 
 
 class NodeStatus(Result, frozen=True, kw_only=True):

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested
 from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record

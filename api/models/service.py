@@ -24,7 +24,7 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import files
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.maintenance.results import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
@@ -281,7 +281,7 @@ def _is_own(models: Models, found: Model) -> bool:
 
 def _remove(folder: Path) -> None:
     try:
-        atomic_files.remove_folder(folder)
+        files.remove_folder(folder)
     except OSError as error:
         raise errors.ProjectionUnreadable(folder, f"it cannot be removed: {error.strerror or error}") from error
 

@@ -13,10 +13,9 @@ from time import perf_counter
 from typing import Final
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, again
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result
 from mnemolog.infra.keys.engine import KeysEngine
 from mnemolog.infra.keys.keyring import check
@@ -24,7 +23,7 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
-from mnemolog.infra.runtime.atomic_files import temporary_folder, write_synced
+from mnemolog.infra.runtime.files import temporary_folder, write_synced
 from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys, require_keys_folder

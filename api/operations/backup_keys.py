@@ -22,8 +22,7 @@ from mnemolog.infra.keys.keyring import CheckedKeys, check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.open import keys_of
 from mnemolog.infra.log.postgres.address import read_address
-from mnemolog.infra.runtime.atomic_files import make_folder, replace_file, sync, temporary_name
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors, replace_file, sync, temporary_name
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
 from mnemolog.projections.health.stale_files import abandoned_in

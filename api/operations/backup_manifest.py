@@ -18,9 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
-from mnemolog.infra.runtime.atomic_files import make_folder, publish_folder, write_pieces
-from mnemolog.infra.runtime.os_errors import as_store_error
-from mnemolog.infra.runtime.regular_files import open_file, read_file
+from mnemolog.infra.runtime.files import as_store_error, make_folder, open_file, publish_folder, read_file, write_pieces
 from mnemolog.projections.sql import checked_json
 
 BACKUP_FILE: Final = "backup.json"

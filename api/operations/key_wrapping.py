@@ -12,7 +12,7 @@ from mnemolog.infra.keys import key_file
 from mnemolog.infra.keys.keyring import id_of
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path
 
 
 class KeysReport(Result, frozen=True, kw_only=True):

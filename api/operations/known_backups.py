@@ -25,9 +25,7 @@ from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.seen_head import noted_head
-from mnemolog.infra.runtime.atomic_files import replace_file
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import mapped_to_store_errors, read_file, replace_file
 from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.backup_manifest import BACKUP_FILE, KEYS_NOTE_FILE

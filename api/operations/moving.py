@@ -21,7 +21,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys
 from mnemolog.operations.copied_log import verify_copy
 from mnemolog.projections.health.verify import Witness

@@ -21,13 +21,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head, head_line, parse_head
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import status
@@ -35,8 +34,7 @@ from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.atomic_files import ScratchFolder, make_folder, new_file
-from mnemolog.infra.runtime.regular_files import open_file, read_file
+from mnemolog.infra.runtime.files import ScratchFolder, make_folder, new_file, open_file, read_file
 from mnemolog.infra.sqlite import copy_database
 from mnemolog.operations.backup_manifest import copy_file
 from mnemolog.projections.projection_set import ProjectionSet

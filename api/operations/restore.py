@@ -15,10 +15,9 @@ from typing import Final
 
 from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, again
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import Token
@@ -30,9 +29,8 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.open import keys_of, open_log
 from mnemolog.infra.log.seen_head import Known, SeenHead
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
-from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path, temporary_folder
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest

@@ -10,11 +10,10 @@ from typing import Final
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import UtcTime, to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.extras import install_command
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history

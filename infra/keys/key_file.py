@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import read_file
 
 VARIABLE: Final = "MNEMOLOG_KEY_FILE"
 """Names the file with the keys, in hexadecimal, one a line: the first is for wrapping, each may unwrap."""

@@ -17,7 +17,7 @@ from sqlalchemy.schema import CreateTable
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys.key_file import WRAPPED_BYTES
-from mnemolog.infra.runtime.atomic_files import sync
+from mnemolog.infra.runtime.files import sync
 
 KEYS_FILE: Final = "keys.db"
 CLEAR_FORMAT, WRAPPED_FORMAT = 1, 2

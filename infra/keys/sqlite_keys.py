@@ -17,8 +17,7 @@ from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
 from mnemolog.infra.opened_files import OpenedFiles
-from mnemolog.infra.runtime.atomic_files import sync
-from mnemolog.infra.runtime.paths import is_writable
+from mnemolog.infra.runtime.files import is_writable, sync
 
 CHECKPOINT_POLL_S: Final = 0.02
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.encoding import UNDECODABLE, msgpack_encoder
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED, SEALED_TOPICS
 from mnemolog.domain.events import (
@@ -21,7 +20,7 @@ from mnemolog.domain.events import (
     RecordedEvent,
     SessionStarted,
 )
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import Micros, Position, Version, is_in_calendar
 from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.keyring import Sealer
 from mnemolog.infra.log.reader import LONG_PAGE, PAGE, LogReader

@@ -11,11 +11,10 @@ from typing import Any, Final, TypeVar
 
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, Finding, damage_in
-from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import LOSS_STREAM, Event, LossAccepted, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.domain.position import NO_STREAM, ORIGIN, Clock, Micros, Position, Version, within_calendar
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
 from mnemolog.domain.request import REPORTS, as_it_is
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known

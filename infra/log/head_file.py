@@ -11,9 +11,7 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head, head_line, parse_head
-from mnemolog.infra.runtime.atomic_files import FILE_MODE, sync
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import open_descriptor, open_file
+from mnemolog.infra.runtime.files import FILE_MODE, mapped_to_store_errors, open_descriptor, open_file, sync
 
 LINE_BYTES_MAX: Final = 4_096
 TAIL_BYTES: Final = 1 << 20

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
+from mnemolog.domain.position import Clock
 from mnemolog.domain.redaction import Redact
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
@@ -21,8 +21,7 @@ from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE, find_or_create
 from mnemolog.infra.opened_files import OpenedFiles
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.paths import is_readable, is_writable
+from mnemolog.infra.runtime.files import is_readable, is_writable, mapped_to_store_errors
 
 
 def open_log(

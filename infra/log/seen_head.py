@@ -18,9 +18,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.request import REPORTS
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.atomic_files import FILE_MODE, replace_file
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import open_descriptor, read_file
+from mnemolog.infra.runtime.files import FILE_MODE, mapped_to_store_errors, open_descriptor, read_file, replace_file
 
 _LINE_BYTES: Final = 256
 """The note is always so long: it is written over with one call, so that a killed process leaves a whole one."""

@@ -9,11 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import digest, errors
-from mnemolog.domain.clock import CALENDAR_FIRST, CALENDAR_LAST, Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
+from mnemolog.domain.position import CALENDAR_FIRST, CALENDAR_LAST, NO_STREAM, Clock, Micros, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction, require_none
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.stream_fold import (

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated
 
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role

@@ -15,7 +15,7 @@ from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock
 
 _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?")
-"""The names that `atomic_files.temporary_name` makes, with the files that SQLite keeps beside them."""
+"""The names that `files.temporary_name` makes, with the files that SQLite keeps beside them."""
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
 
 

@@ -10,7 +10,6 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, has_types, shown
-from mnemolog.domain.clock import is_in_calendar
 from mnemolog.domain.display import counted
 from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.encrypted_content import REQUEST_DIGEST, SEALED, SEALED_TOPICS, why_invalid
@@ -27,7 +26,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version, is_in_calendar
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.validation import History, flaw_in

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, one_line, visible
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.encoding import to_json
@@ -48,7 +47,7 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, to_datetime
 
 
 def describe(event: Event, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mnemolog.domain.clock import UtcTime, to_datetime, within_calendar
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import Micros, Position, UtcTime, Version, to_datetime, within_calendar
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import agent_of

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final, overload
 
 import msgspec
 
-from mnemolog.domain.clock import UtcTime
 from mnemolog.domain.display import counted, one_line
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.role import Role

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, Unpack
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.limits import (
     CONTEXT_TURNS_MAX,
@@ -25,7 +24,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import Scopes, parse_scopes
 from mnemolog.domain.session import checked_metadata

@@ -15,14 +15,13 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.limits import WAIT_S_MAX, checked_number
 from mnemolog.domain.moments import Known, When, checked_position, known_at
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.domain.spans import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed

@@ -15,7 +15,7 @@ from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
+from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.sql.file_checksum import break_seal, seal
 
 _FULL: Final = 13  # SQLITE_FULL

@@ -11,10 +11,9 @@ from typing import Any, Final, cast
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
 from mnemolog.domain.moments import Known
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import Scopes, covered
 from mnemolog.projections.read_models import Fact, FactChange, FactState
 from mnemolog.projections.sql import distrust

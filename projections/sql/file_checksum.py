@@ -19,8 +19,7 @@ import xxhash
 
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.store_layout import CHECKSUM_PART
-from mnemolog.infra.runtime.atomic_files import replace_file
-from mnemolog.infra.runtime.regular_files import open_file, read_file
+from mnemolog.infra.runtime.files import open_file, read_file, replace_file
 
 SEALED_BYTES_MAX: Final = 1 << 30
 """Maximum size of a sealed database. Reading a larger one would delay opening and closing by about a second."""

@@ -16,8 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
-from mnemolog.infra.runtime.atomic_files import make_folder
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity

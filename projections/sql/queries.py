@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.clock import to_datetime, within_calendar
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version, to_datetime, within_calendar
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scopes
 from mnemolog.domain.spans import Span

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Micros, Position, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scopes
 from mnemolog.projections.read_models import SessionSummary

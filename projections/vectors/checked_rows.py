@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mnemolog.domain import errors
-from mnemolog.infra.runtime.regular_files import open_descriptor
+from mnemolog.infra.runtime.files import open_descriptor
 from mnemolog.projections.sql.packed_vectors import (
     MIDDLE_OF_LOW,
     Packed,

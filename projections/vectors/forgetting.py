@@ -15,8 +15,8 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.infra.runtime import atomic_files
-from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
+from mnemolog.infra.runtime import files
+from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Log
 from mnemolog.projections.vectors.checked_rows import SomeRows
 from mnemolog.projections.vectors.folders import generation_folders
@@ -60,7 +60,7 @@ def purge(
                 for folder in segment_folders(generation.path):
                     _purge(folder, log, gone, salvage)
                 for place in (generation.path, root):
-                    for left in atomic_files.leftovers(place, TEMPORARY):
+                    for left in files.leftovers(place, TEMPORARY):
                         shutil.rmtree(left, ignore_errors=True)
                         if left.exists():
                             raise errors.ProjectionUnreadable(left, "it cannot be deleted")
@@ -126,7 +126,7 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_], hashes: TextHa
 
 def _remove(folder: Path) -> None:
     """Delete a segment: renamed first, so that no reader sees half of it."""
-    doomed = folder.with_name(atomic_files.temporary_name("removed"))
+    doomed = folder.with_name(files.temporary_name("removed"))
     folder.rename(doomed)
     shutil.rmtree(doomed)
 

@@ -13,8 +13,8 @@ import numpy as np
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra.runtime import atomic_files, fork_guard
-from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
+from mnemolog.infra.runtime import files, fork_guard
+from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
@@ -140,7 +140,7 @@ class Generation:
     def is_untidy(self) -> bool:
         """Whether there are vectors to write, or files left by an interrupted writer."""
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
-        return bool(self.snapshot.tail) or unused or bool(atomic_files.leftovers(self.folder, TEMPORARY))
+        return bool(self.snapshot.tail) or unused or bool(files.leftovers(self.folder, TEMPORARY))
 
     @property
     def stored(self) -> tuple[Segment, ...]:
@@ -261,11 +261,11 @@ class Generation:
 
     def _tidy(self) -> None:
         """Delete files left by an interrupted writer: an incomplete segment, or segments that it had merged."""
-        atomic_files.remove_leftovers(self.folder, TEMPORARY)
+        files.remove_leftovers(self.folder, TEMPORARY)
         used = {part.folder for part in self._work.written}
         for folder in segment_folders(self.folder):
             if folder not in used and self._is_merged_away(folder):
-                atomic_files.remove_folder(folder)
+                files.remove_folder(folder)
 
     def _is_merged_away(self, folder: Path) -> bool:
         """Whether a valid segment lies entirely within one that is in use."""
@@ -294,7 +294,7 @@ class Generation:
             self._work = self._work._replace(written=tuple(written), tail=tail)
             self.snapshot = self._work
         for folder in gone:
-            atomic_files.remove_folder(folder)
+            files.remove_folder(folder)
         self._listed = segment_folders(self.folder)
 
     def _with_text_hashes(self, part: Segment) -> Segment:

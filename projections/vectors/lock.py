@@ -16,8 +16,8 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.store_layout import PROJECTIONS
-from mnemolog.infra.runtime import atomic_files, fork_guard
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime import files, fork_guard
+from mnemolog.infra.runtime.files import read_file
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
@@ -51,7 +51,7 @@ class IndexerLock:
         name = f".{prefix_of(fingerprint)}{purpose and '.'}{purpose}"
         self.path = root / f"{name}.lock"
         self._note = root / f"{name}.holder.json"
-        self._lock = atomic_files.lock_file(self.path)
+        self._lock = files.lock_file(self.path)
         # The file lock belongs to the process, which may take it twice. This lock excludes its threads.
         self._thread = fork_guard.lock()
 
@@ -81,11 +81,11 @@ class IndexerLock:
 
     def _acquire(self, wait_s: float) -> None:
         try:
-            atomic_files.make_folder(self.path.parent, root=PROJECTIONS)
+            files.make_folder(self.path.parent, root=PROJECTIONS)
             self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
         except filelock.Timeout as error:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
         with suppress(OSError):  # Disk full, no descriptors: harmless, only waiting processes cannot name the holder.
-            atomic_files.write_unsynced(self._note, to_json(Holder(os.getpid(), socket.gethostname())))
+            files.write_unsynced(self._note, to_json(Holder(os.getpid(), socket.gethostname())))

@@ -20,8 +20,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX, TEXT_BYTES_MAX
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra.runtime.atomic_files import write_synced
-from mnemolog.infra.runtime.regular_files import DOCUMENT_BYTES_MAX, read_file, require_file
+from mnemolog.infra.runtime.files import DOCUMENT_BYTES_MAX, read_file, require_file, write_synced
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import LogRange
 from mnemolog.projections.sql import checked_json
@@ -98,7 +97,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 _DECODER: Final = msgspec.json.Decoder(Manifest)  # Made at import: `checked_json` has the reason.
 _NO_SUCH_FILE: Final = (errno.EINVAL, errno.EFBIG, errno.ENOTDIR, errno.ELOOP)
-"""`regular_files` refuses the file, and will refuse it again, unlike a file that cannot be read just now."""
+"""`files` refuses the file, and will refuse it again, unlike a file that cannot be read just now."""
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 

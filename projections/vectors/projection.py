@@ -14,9 +14,9 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import PROJECTIONS
-from mnemolog.infra.runtime import atomic_files, fork_guard
+from mnemolog.infra.runtime import files, fork_guard
+from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Progress, StoreLog, tell
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Vectors
@@ -206,15 +206,15 @@ class VectorProjection:
         """
         with self._lock.held(), mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._encoder.fingerprint)}"
-            atomic_files.remove_leftovers(self._root, PROBE)
+            files.remove_leftovers(self._root, PROBE)
             if building.is_symlink():  # Not ours: the folder that it leads to would be written.
                 building.unlink()
-            atomic_files.make_folder(building, root=PROJECTIONS)
+            files.make_folder(building, root=PROJECTIONS)
             embedder = self._embedder(skip_bad=skip_bad)
             built, encoded = self._build_whole(building, embedder, upto, progress)
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
-            atomic_files.publish_folder(building, final)
+            files.publish_folder(building, final)
             rebuilt = Rebuilt(built.turns, encoded, built.skipped)
             del built  # Its index is read again: with it, there would be two in memory.
             self._switch(final)
@@ -225,7 +225,7 @@ class VectorProjection:
 
     def missing(self, *, upto: Position) -> int:
         """Return how many texts up to `upto` a rebuild would encode with the model."""
-        return self._open(self._root / atomic_files.temporary_name(PROBE)).count_unknown(upto=upto)
+        return self._open(self._root / files.temporary_name(PROBE)).count_unknown(upto=upto)
 
     def _build_whole(
         self, folder: Path, embedder: Embedder, upto: Position, progress: Progress | None
@@ -356,7 +356,7 @@ class VectorProjection:
         """Delete a replaced generation, unless it has turns that this log lacks: then it is a witness."""
         found = (look(part, self._log) for part in segment_folders(generation))
         if all(segment is None or segment.covered for segment in found):
-            atomic_files.remove_folder(generation)
+            files.remove_folder(generation)
 
     def _folders(self) -> list[GenerationFolder]:
         return generation_folders(self._root, self._encoder.fingerprint)

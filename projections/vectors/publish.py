@@ -18,7 +18,7 @@ import numpy as np
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.store_layout import PROJECTIONS
-from mnemolog.infra.runtime.atomic_files import (
+from mnemolog.infra.runtime.files import (
     make_folder,
     publish_folder,
     temporary_name,

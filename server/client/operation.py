@@ -17,7 +17,6 @@ import httpx2
 import msgspec
 
 from mnemolog.audit.results import LogExport
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError
 from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent
@@ -27,7 +26,7 @@ from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, WAIT_S_MAX, checked_json, checked_number
 from mnemolog.domain.moments import Time, checked_position, parse_time
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import SessionHandle, session_id_of
 from mnemolog.projections.read_models import Turn

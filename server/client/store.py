@@ -17,20 +17,18 @@ from mnemolog.audit.results import LogExport
 from mnemolog.audit.service import AuditService
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import When
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Micros
+from mnemolog.domain.position import ORIGIN, Micros, to_datetime
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.caller_warnings import warn
-from mnemolog.infra.runtime.paths import local_path
+from mnemolog.infra.runtime.files import local_path, new_file
 from mnemolog.models.service import ModelService
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.service import AdminService

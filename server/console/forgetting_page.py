@@ -15,10 +15,9 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.events import ForgetRequested
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of

@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, read
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.hints import sentence
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import ends_soon
 from mnemolog.operations.doctor.run import DoctorReport

@@ -9,7 +9,6 @@ from typing import Final, Literal
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, session_list_of
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointRestored,
@@ -18,7 +17,7 @@ from mnemolog.domain.events import (
     SessionResumed,
     TurnsRewound,
 )
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.read_models import SessionSummary

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
-from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.moments import checked_position, end_of_day, parse_position_or_time
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Micros, Position, to_datetime, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.server.console.rendering import moment

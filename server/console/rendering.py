@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from mnemolog.domain import events, items, threads
 from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import read_file
 from mnemolog.server.http.problems import as_plain, as_requests
 
 FOLDER: Final = Path(__file__).parent

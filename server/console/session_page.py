@@ -14,9 +14,8 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of
 from mnemolog.application.distrust import Distrust
 from mnemolog.audit.receipt_audit import Receipt
-from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, to_datetime, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covered
 from mnemolog.domain.spans import cut

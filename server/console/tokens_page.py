@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, read
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import VALID_FOR, VERBS, Token, Verb
 from mnemolog.server.console.moment import AsOf

@@ -30,14 +30,14 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_list import without_scope_warnings
 from mnemolog.domain import tokens
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
 from mnemolog.domain.events import TokenCreated
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import ROOT, Boundary, Scopes, covered, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, ends_soon, id_of, new_token
+from mnemolog.infra.runtime.files import read_file
 from mnemolog.infra.runtime.lru_cache import LruCache
-from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.server.http.connections import MINUTE_S, PEER, RUNNING
 from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
 from mnemolog.server.http.routes import MCP_PATH, PREFIX, SCOPE_HEADER

@@ -17,7 +17,7 @@ from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_whole
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import read_file
 from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.connections import Limits
 from mnemolog.server.http.execution import Folders

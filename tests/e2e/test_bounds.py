@@ -559,7 +559,7 @@ NO_BOUND = {
         infra/keys/key_tree.py LEAF_MAX
         infra/keys/keyring.py SERIES_MAX
         infra/opened_files.py LOOKS_MAX
-        infra/runtime/paths.py ROOM_MIN_BYTES
+        infra/runtime/files.py ROOM_MIN_BYTES
         infra/sqlite.py WAL_SIZE_LIMIT_BYTES
         projections/context/service.py HITS_MIN HITS_MAX
         projections/maintenance/vectors.py PASSES_MAX
@@ -586,7 +586,7 @@ NO_BOUND = {
         adapters/importers/source.py DOCUMENT_BYTES_MAX
         api/operations/known_backups.py BYTES_MAX
         infra/embedding/model_files.py _SAFETENSORS_HEADER_BYTES_MAX FILES_MAX
-        infra/runtime/regular_files.py DOCUMENT_BYTES_MAX
+        infra/runtime/files.py DOCUMENT_BYTES_MAX
         infra/text_file.py LINE_BYTES_MAX UNPACKED_TIMES_MAX UNPACKED_BYTES_MIN
         projections/quarantine.py ITEMS_MAX BYTES_MAX
         projections/sql/file_checksum.py SEALED_BYTES_MAX

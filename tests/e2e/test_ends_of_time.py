@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from mnemolog import InvalidInput, MemoryStore, MnemologError, Weights
 from mnemolog.adapters.support.context import context_for
 from mnemolog.cli.arguments import given_time
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import dated
 from mnemolog.domain.events import SessionStarted, TurnRecorded
+from mnemolog.domain.position import to_micros
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.open import open_log
 from mnemolog.projections.recall.dates import dates_of

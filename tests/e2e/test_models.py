@@ -9,7 +9,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import files
 from mnemolog.projections.maintenance import vectors as maintenance
 from mnemolog.projections.vectors import lock
 from mnemolog.projections.vectors.projection import VectorProjection
@@ -271,9 +271,7 @@ def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, mon
     store.models.add(both[1])
     store.models.activate(both[0])
     with monkeypatch.context() as patched:
-        patched.setattr(
-            atomic_files, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours"))
-        )
+        patched.setattr(files, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours")))
         with pytest.raises(mnemolog.errors.ProjectionUnreadable, match="not yours"):
             store.models.drop("half-1")
     assert named(store)["half-1"].vectors == TURNS

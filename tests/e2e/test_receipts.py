@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
+from mnemolog.domain.position import to_datetime
 from mnemolog.projections.recall import cursor
 from mnemolog.projections.recall.weights import RANKING
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky, nothing_written

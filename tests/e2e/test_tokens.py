@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import SCOPES_MAX
 from mnemolog.domain.tokens import PREFIX, TOKENS_STREAM

@@ -369,7 +369,7 @@ def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for fails, call in (
-        ("mnemolog.infra.runtime.atomic_files.os.fsync", lambda: store.audit.export(tmp_path / "another.jsonl")),
+        ("mnemolog.infra.runtime.files.os.fsync", lambda: store.audit.export(tmp_path / "another.jsonl")),
         ("mnemolog.audit.exports.publish_folder", lambda: import_log(exported, tmp_path / "copy")),
     ):
         with monkeypatch.context() as patch:

@@ -19,12 +19,12 @@ from mnemolog.adapters.watch import Watcher
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import to_datetime
 from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra import postgres, text_file
 from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres.engine import PostgresEngine
-from mnemolog.infra.runtime import regular_files
+from mnemolog.infra.runtime import files
 from mnemolog.observability.telemetry import HEAD
 from mnemolog.projections import projector
 from mnemolog.server.http import live_events
@@ -384,7 +384,7 @@ def test_a_transcript_is_read_again_whose_format_could_not_be_read(opened, monke
     def open_file(path, **how):
         if path == loop.path and (error := next(failing, None)):
             raise error
-        return regular_files.open_file(path, **how)
+        return files.open_file(path, **how)
 
     monkeypatch.setattr(text_file, "open_file", open_file)
     loop.say("before")

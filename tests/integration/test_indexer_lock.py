@@ -5,7 +5,7 @@ import os
 import pytest
 
 from mnemolog.domain.errors import IndexerBusy
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import files
 from mnemolog.projections.vectors.lock import IndexerLock
 
 
@@ -16,7 +16,7 @@ def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypa
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(atomic_files, "write_unsynced", fail)
+        patched.setattr(files, "write_unsynced", fail)
         with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
             assert IndexerLock(tmp_path, "f" * 64).holder() == "another process"
     with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemolog.domain.store_layout import DATABASE_PARTS
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import files
 from mnemolog.projections import quarantine
 from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.vectors.manifest import FORMAT, Manifest, log_range_of, segment_name, write_manifest
@@ -100,10 +100,10 @@ def test_a_crash_at_any_moment_leaves_the_original_or_item_and_reason(tmp_path, 
 
 
 def _cut_off_after(patched, after, names):
-    """Have the `after`-th call of these functions of `atomic_files` die like a process does. Counts in the list."""
+    """Have the `after`-th call of these functions of `files` die like a process does. Counts in the list."""
     seen = [0]
     for name in names:
-        original = getattr(atomic_files, name)
+        original = getattr(files, name)
 
         def counted(*arguments, original=original):
             seen[0] += 1
@@ -111,7 +111,7 @@ def _cut_off_after(patched, after, names):
                 raise KeyboardInterrupt
             return original(*arguments)
 
-        patched.setattr(atomic_files, name, counted)
+        patched.setattr(files, name, counted)
     return seen
 
 
@@ -169,7 +169,7 @@ def test_a_new_thing_under_the_old_name_is_left_alone(aside):
 def test_a_file_system_that_refuses_leaves_everything_as_it_was(aside, monkeypatch):
     """No error for the reader who wanted an answer: what is damaged is not used, that is all."""
     path = thing(aside)
-    monkeypatch.setattr(atomic_files, "write_synced", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
+    monkeypatch.setattr(files, "write_synced", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
     assert aside.add(path, reason="damaged") is None
     assert path.exists()
     assert aside.items() == []

@@ -104,14 +104,14 @@ def test_an_answer_never_reaches_less_far_after_a_rebuild_than_before_it(store, 
     """What was embedded while it ran is taken from the cache before the new generation answers, in each process."""
     note(store, range(100, 140))
     with opened(folder, encoder) as other:
-        publish = projection.atomic_files.publish_folder
+        publish = projection.files.publish_folder
 
         def embedded_meanwhile(*folders):
             at = store.session("s0").record("user", "said meanwhile").position
             assert [each.recall("said", mode="vector").vectors_cover for each in (store, other)] == [at, at]
             publish(*folders)
 
-        monkeypatch.setattr(projection.atomic_files, "publish_folder", embedded_meanwhile)
+        monkeypatch.setattr(projection.files, "publish_folder", embedded_meanwhile)
         store.rebuild("vectors")
         for each in (store, other):
             vectors = each.parts.projections.vectors().projection()

@@ -7,7 +7,6 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import (
     CheckpointCreated,
@@ -26,7 +25,7 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.position import ORIGIN, to_datetime
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.domain.switching import agent_stream

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain.clock import to_micros
+from mnemolog.domain.position import to_micros
 from mnemolog.projections.recall.dates import dates_of
 
 NOW = datetime(2024, 5, 15, 12, 30, tzinfo=UTC)  # A Wednesday.

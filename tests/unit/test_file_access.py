@@ -22,15 +22,13 @@ METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
 MODES = {mode + more for mode in "rwxa" for more in ("", "b", "+b", "t")}
 
 ALLOWED = {
-    "infra/runtime/regular_files.py": "this is the place",
-    "infra/runtime/atomic_files.py": "new files, through `regular_files`; folders to sync; /dev/null",
-    "infra/runtime/os_errors.py": "/dev/null, to see whether a descriptor is left",
+    "infra/runtime/files.py": "this is the place",
     "infra/sqlite_driver.py": "every database, after a look at its files; SQLite's own library",
     "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
     "infra/keys/keys_file.py": "a new file, which must not exist",
-    "infra/embedding/onnx_bert.py": "a descriptor of `regular_files`",
-    "infra/log/head_file.py": "a descriptor of `regular_files`",
-    "api/application/read_audit.py": "a descriptor of `regular_files`",
+    "infra/embedding/onnx_bert.py": "a descriptor of `files`",
+    "infra/log/head_file.py": "a descriptor of `files`",
+    "api/application/read_audit.py": "a descriptor of `files`",
     "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
     "infra/filesystems.py": "/proc/self/mounts",
     "projections/recall/scoring.py": "a file of the package",
@@ -64,10 +62,10 @@ def _is_mode(argument: ast.expr) -> bool:
     return isinstance(argument, ast.Constant) and argument.value in MODES
 
 
-def test_modules_open_files_through_regular_files_unless_listed():
+def test_modules_open_files_through_one_module_unless_listed():
     """A store, a backup or an export may come from somebody else: a pipe in it blocks, a link leads out of it.
 
-    Use mnemolog.infra.runtime.regular_files. A list that names more than it has to hides the next one.
+    Use mnemolog.infra.runtime.files. A list that names more than it has to hides the next one.
     """
     assert {str(path.relative_to(ROOT)) for path in SOURCES if openings(nodes_of(path))} == ALLOWED.keys()
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog.adapters.importers.turn import parse_time
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.position import to_datetime
 
 MAY_8 = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 UNIX = 1_683_554_160

@@ -254,11 +254,11 @@ def test_every_lock_is_free_in_a_forked_child():
 
 
 def test_only_one_module_creates_files_and_folders():
-    """`atomic_files` makes all of them their owner's alone. Databases are created by SQLite in files made so."""
+    """`files` makes all of them their owner's alone. Databases are created by SQLite in files made so."""
     creators = {"FileLock", "mkdir", "makedirs", "write_text", "write_bytes", "touch", "copyfile", "copy", "copy2"}
     modules = {"filelock", "shutil", "os", "pathlib"}
     for path in SOURCES:
-        if path == ROOT / "infra" / "runtime" / "atomic_files.py":
+        if path == ROOT / "infra" / "runtime" / "files.py":
             continue
         for node in nodes_of(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in creators:

@@ -8,11 +8,11 @@ import pytest
 import typer
 
 from mnemolog.cli.arguments import given_time
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.moments import end_of_day, parse_relative_time, parse_time
+from mnemolog.domain.position import to_micros
 from tests.support import FakeClock
 
 

@@ -25,7 +25,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import decode, encode
-from mnemolog.infra.runtime import paths
+from mnemolog.infra.runtime import files
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from tests.example_errors import EXAMPLES
@@ -153,7 +153,7 @@ def test_an_io_error_where_no_room_is_left_says_so(tmp_path, monkeypatch, free, 
             raise PermissionError
         return SimpleNamespace(free=free)
 
-    monkeypatch.setattr(paths.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr(files.shutil, "disk_usage", disk_usage)
     error = dbapi2.OperationalError("disk I/O error")
     error.sqlite_errorcode = 10
     meant = sqlite.map_error(error, tmp_path / "log.db")

@@ -20,7 +20,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import parse_scope
-from mnemolog.infra.runtime.atomic_files import lock_file
+from mnemolog.infra.runtime.files import lock_file
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.store import MemoryStore
 

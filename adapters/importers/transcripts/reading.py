@@ -18,7 +18,7 @@ from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets, Li
 from mnemolog.adapters.importers.transcripts.recording import Report
 from mnemolog.adapters.importers.turn import KeyMaker, TurnMaker
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.runtime.regular_files import open_file
+from mnemolog.infra.runtime.files import open_file
 from mnemolog.infra.text_file import LINE_BYTES_MAX, unpacker_of, without_mark
 
 LINES_MAX: Final = 5_000

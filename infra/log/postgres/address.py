@@ -13,10 +13,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_label
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LogIdentity
-from mnemolog.infra.runtime.atomic_files import new_file
-from mnemolog.infra.runtime.os_errors import as_store_error
-from mnemolog.infra.runtime.paths import local_path
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import as_store_error, local_path, new_file, read_file
 
 ADDRESS_FILE: Final = ".mnemolog.toml"
 SCHEMES: Final = ("postgresql", "postgres")

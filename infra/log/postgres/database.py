@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import psycopg
 
 from mnemolog.domain import digest, errors
-from mnemolog.domain.clock import Clock
 from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import postgres_keys, postgres_schema
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
@@ -32,8 +31,7 @@ from mnemolog.infra.log.postgres.address import (
 from mnemolog.infra.log.postgres.engine import PostgresEngine
 from mnemolog.infra.log.seen_head import SeenHead, noted_head
 from mnemolog.infra.postgres import Settings, error_of
-from mnemolog.infra.runtime.atomic_files import make_folder
-from mnemolog.infra.runtime.paths import is_writable
+from mnemolog.infra.runtime.files import is_writable, make_folder
 from mnemolog.infra.sqlite import Synchronous
 
 _SELECT_LOG = f"SELECT h.log, h.log_id, h.format, h.created_at FROM {schema.SCHEMA}.head h WHERE h.name = %b"

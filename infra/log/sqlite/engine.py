@@ -29,9 +29,7 @@ from mnemolog.infra.log.sqlite.schema import (
     forbid_rewriting,
 )
 from mnemolog.infra.opened_files import LOOK_EVERY_NS, OpenedFiles
-from mnemolog.infra.runtime.atomic_files import new_file
-from mnemolog.infra.runtime.os_errors import as_store_error
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.files import as_store_error, new_file, read_file
 
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""

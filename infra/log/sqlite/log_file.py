@@ -11,15 +11,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity, StagedRow
 from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, INSERT_EVENTS, METADATA, create_schema
-from mnemolog.infra.runtime.atomic_files import make_folder, sync
-from mnemolog.infra.runtime.os_errors import as_store_error
+from mnemolog.infra.runtime.files import as_store_error, make_folder, sync
 
 LOG_FILE: Final = "log.db"
 

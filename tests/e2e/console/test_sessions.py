@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.projections.sql import queries
 from mnemolog.server.console import moment as moments

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import to_datetime
 from mnemolog.server.console.moment import BUCKETS, as_of, time_bar
 
 pytestmark = pytest.mark.local

@@ -13,7 +13,7 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.importers.transcripts import Transcripts, catch_up, reading
 from mnemolog.adapters.importers.transcripts.catch_up import LOCK_FILE
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra.runtime.atomic_files import lock_file
+from mnemolog.infra.runtime.files import lock_file
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
 from tests.support import in_thread, summary

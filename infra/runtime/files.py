@@ -1,6 +1,11 @@
-"""Write files and folders atomically: a crash leaves the old state or the new one, never a mix.
+"""Files: open those from untrusted sources, write atomically, and map the errors of the operating system.
 
-Everything is written under a temporary name, made durable and then renamed. Only its owner may read it.
+A store, a backup or an export can come from another person, so only regular files are opened. A pipe would block its
+reader, a device may have side effects, and a symbolic link leads out of its folder. A file that is read as a whole has
+a size limit. Errors of reading are `OSError`, so that each caller maps them as it maps all others.
+
+Files and folders are written under a temporary name, made durable and then renamed: a crash leaves the old state or the
+new one, never a mix. Only their owner may read them.
 """
 
 from __future__ import annotations
@@ -11,18 +16,223 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import filelock
 
 from mnemolog.domain import errors
-from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.regular_files import is_folder, open_descriptor
+
+DOCUMENT_BYTES_MAX: Final = 64 << 20
+"""The most bytes of a small file, such as a manifest or a note, that is read as a whole."""
+
+_KINDS: Final = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_file(path: Path, *, follow: bool = False, within: Path | None = None) -> BufferedReader:
+    """Open a regular file for reading.
+
+    `follow` also opens what a symbolic link leads to, for files that the user has named. With `within`, a folder that
+    the path is below, none of the folders in between may be a symbolic link. Raises `OSError`.
+    """
+    return os.fdopen(open_descriptor(path, os.O_RDONLY, follow=follow, within=within), "rb")
+
+
+def read_file(
+    path: Path, *, size_max: int = DOCUMENT_BYTES_MAX, follow: bool = False, within: Path | None = None
+) -> bytes:
+    """Return the content of a regular file of at most `size_max` bytes. Otherwise as `open_file`. Raises `OSError`."""
+    with open_file(path, follow=follow, within=within) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size + 1) if size <= size_max else b""  # `read` allocates all that it is asked for.
+        if len(data) > size:
+            data += file.read(size_max + 1 - len(data))
+    if size > size_max or len(data) > size_max:
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes, {size_max:,} are allowed", str(path))
+    return data
+
+
+def open_descriptor(
+    path: Path, flags: int, *, mode: int = 0o600, follow: bool = False, within: Path | None = None
+) -> int:
+    """Return a descriptor of a regular file, opened with these flags. Otherwise as `open_file`. Raises `OSError`."""
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK  # Not to wait for the other end of a pipe.
+    if not follow:
+        flags |= os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, mode) if within is None else _open_below(within, path, flags, mode)
+    except OSError as error:
+        raise _explained(error, path, follow=follow) from error
+    try:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind != stat.S_IFREG:
+            raise _refused(path, kind, stat.S_IFREG)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def require_file(path: Path, *, kind: int = stat.S_IFREG) -> None:
+    """Raise `OSError` if `path` is anything but a regular file, or another `kind`. It may be missing."""
+    try:
+        found = stat.S_IFMT(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if found != kind:
+        raise _refused(path, found, kind)
+
+
+def require_folder(path: Path) -> None:
+    """Raise `OSError` if `path` is anything but a folder, such as a symbolic link to one. It may be missing."""
+    require_file(path, kind=stat.S_IFDIR)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether `path` is a folder, and no symbolic link to one."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _open_below(folder: Path, path: Path, flags: int, mode: int) -> int:
+    """Open a file folder by folder, from `folder` on, so that no link on the way is followed."""
+    *folders, name = path.relative_to(folder).parts
+    if ".." in folders or name == "..":
+        raise OSError(errno.EINVAL, "it is outside of its folder", str(path))
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for each in folders:
+            below = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(name, flags, mode, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _refused(path: Path, kind: int, wanted: int) -> OSError:
+    why = f"it is {_KINDS.get(kind, 'a file')}, not {_KINDS.get(wanted, 'a file')}"
+    return OSError(errno.EINVAL, why, str(path))
+
+
+def _explained(error: OSError, path: Path, *, follow: bool) -> OSError:
+    """Return the error in words that say what is wrong with the file."""
+    try:
+        kind = stat.S_IFMT((path.stat if follow else path.lstat)().st_mode)
+    except OSError:
+        kind = 0
+    if kind in _KINDS and not isinstance(error, PermissionError):
+        return _refused(path, kind, stat.S_IFREG)
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return OSError(error.errno, "a folder on its path is a symbolic link or no folder", str(path))
+    return error
+
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+
+@contextmanager
+def mapped_to_store_errors(path: Path, *, access: str = "write to") -> Iterator[None]:
+    """Raise `StorageFull`, `OutOfDescriptors` or `StoreNotWritable` for `path` instead of an `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise as_store_error(error, path, access=access) from error
+
+
+@contextmanager
+def mapped_to_projection_errors(path: Path) -> Iterator[None]:
+    """Raise `StorageFull` or `ProjectionUnreadable` for `path` instead of an `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise errors.StorageFull(path) from error
+        raise errors.ProjectionUnreadable(path, str(error)) from error
+
+
+def as_store_error(error: OSError, path: Path, *, access: str = "write to") -> errors.MnemologError:
+    """Return what `error` means to a caller that writes to `path`, or that has another `access` to it."""
+    if error.errno in _NO_SPACE:
+        return errors.StorageFull(path)
+    if error.errno in _NO_DESCRIPTOR:
+        return errors.OutOfDescriptors(path)
+    return errors.StoreNotWritable(path, _why(error), access=access)
+
+
+def _why(error: OSError) -> str:
+    """Return the cause in words, with the file it is about unless that is a temporary one."""
+    why = error.strerror or str(error)
+    name = error.filename
+    return why if not isinstance(name, str) or Path(name).name.startswith(".") else f"{why}: {name}"
+
+
+def are_descriptors_exhausted() -> bool:
+    """Whether this process can open no further file now."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in _NO_DESCRIPTOR
+    return False
+
+
+ROOM_MIN_BYTES: Final = 1 << 18
+"""Three databases with 32 KiB of shared memory each, and as much again."""
+
+
+def local_path(field: str, given: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` expanded. Raises `InvalidInput` for what is no path or has an unknown `~name`."""
+    if not isinstance(given, str | os.PathLike) or given == "":
+        raise errors.InvalidInput(field, f"expected a path, got {given!r}")
+    if str(given).startswith((":memory:", "sqlite:")):
+        raise errors.InvalidInput(
+            field, f"{str(given)!r} is no path: a store is a folder; `tempfile.mkdtemp()` makes one for a test"
+        )
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise errors.InvalidInput(field, f"{str(given)!r}: {error}") from error
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files can be created in a folder. False on a read-only file system, for the superuser as well."""
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def has_room(folder: Path) -> bool:
+    """Whether SQLite finds room for its shared memory files, without which it cannot write. True where none tells."""
+    try:
+        return shutil.disk_usage(folder).free >= ROOM_MIN_BYTES
+    except OSError:
+        return True
+
+
+def is_readable(path: Path) -> bool:
+    """Whether this user may read a file. False if there is none."""
+    return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def local_paths(field: str, given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Return one path or several, with `~` expanded. Raises `InvalidInput`."""
+    several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return [local_path(field, path) for path in several]
+
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
