@@ -48,8 +48,7 @@ from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import local_path, make_folder
-from mnemolog.projections.sql import tracking
-from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.database import METADATA, ProjectionDatabase, Tracked, track, tracked
 
 IdType = Literal["uuid", "text"]
 
@@ -262,7 +261,7 @@ class SqliteTrackingRecorder(TrackingRecorder):
     def __init__(self, database: ProjectionDatabase) -> None:
         self.database = database
         with database.writing() as connection:
-            tracking.METADATA.create_all(connection)
+            METADATA.create_all(connection)
 
     def insert_tracking(self, tracking: Tracking) -> None:
         """Record a position. Raises `IntegrityError` unless it rises."""
@@ -272,14 +271,14 @@ class SqliteTrackingRecorder(TrackingRecorder):
     def track(self, connection: sa.Connection, to: Tracking) -> None:
         """Record a position in the transaction of `connection`. Raises `IntegrityError` unless it rises."""
         name, position = to.application_name, Position(to.notification_id)
-        if tracking.tracked(connection, name).position >= position:
+        if tracked(connection, name).position >= position:
             raise persistence.IntegrityError(f"{name!r} is at or past position {position}")
-        tracking.track(connection, name, tracking.Tracked(position, "", b""))
+        track(connection, name, Tracked(position, "", b""))
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """Return the recorded position, or None."""
         with self.database.reading() as connection:
-            return tracking.tracked(connection, application_name).position or None
+            return tracked(connection, application_name).position or None
 
     def close(self) -> None:
         """Close the file. The runner does not."""

@@ -14,8 +14,7 @@ from mnemolog.domain.moments import Time, When, known_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
-from mnemolog.domain.spans import cut
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.state import SessionState, cut
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted

@@ -29,7 +29,7 @@ from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
-from mnemolog.domain.spans import Span
+from mnemolog.domain.state import Span
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.files import local_path
@@ -43,7 +43,7 @@ from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
-from mnemolog.projections.maintenance.results import RebuildReport
+from mnemolog.projections.maintenance.context import RebuildReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import (
     AgentSummary,

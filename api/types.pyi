@@ -9,10 +9,10 @@ from .audit.secret_scan import Secret
 from .domain.chain import Finding, Kind
 from .domain.event import Event
 from .domain.events import ForgetTarget
+from .domain.message import Role
 from .domain.position import Clock, Position, Version
 from .domain.result import Result, Results, Stale
 from .domain.retention import Hold, Retention, RetentionRule
-from .domain.role import Role
 from .domain.scope import Scope
 from .domain.session import Original, SessionHandle
 from .domain.standing import StandingKind
@@ -40,7 +40,7 @@ from .operations.status import WalStatus
 from .projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
 from .projections.history.replay import SessionReplay
 from .projections.history.timeline import Moment
-from .projections.maintenance.results import CacheStatus, Issue, RebuildReport, TablesStatus, TableStatus, ViewsStatus
+from .projections.maintenance.context import CacheStatus, Issue, RebuildReport, TablesStatus, TableStatus, ViewsStatus
 from .projections.ports import Progress
 from .projections.projector import ProjectorStatus
 from .projections.quarantine import QuarantineStatus

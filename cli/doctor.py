@@ -35,7 +35,7 @@ from mnemolog.operations.doctor.run import DoctorReport, unopened, usual_model
 from mnemolog.operations.doctor.run import doctor as examine
 from mnemolog.operations.known_backups import after_findings
 from mnemolog.projections.health.verify import Verification
-from mnemolog.projections.maintenance.results import Issue
+from mnemolog.projections.maintenance.context import Issue
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.store import MemoryStore
 

@@ -16,7 +16,7 @@ from mnemolog.domain.embedding_model import short
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.operations.rebuild import Rebuildable
-from mnemolog.projections.maintenance.results import RebuildReport
+from mnemolog.projections.maintenance.context import RebuildReport
 
 
 @app.command("project", cls=StoreCommand)

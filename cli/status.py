@@ -15,8 +15,8 @@ from mnemolog.domain.embedding_model import short
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.operations.status import Status, WalStatus
-from mnemolog.projections.drift import Drift
-from mnemolog.projections.maintenance.results import PRESENT
+from mnemolog.projections.maintenance.context import PRESENT
+from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 _CACHE: Final = "embeddings.db"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.domain.digest import LogRow
+from mnemolog.domain.chain import LogRow
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 from immutables import Map
 
-from mnemolog.domain import errors, spans
+from mnemolog.domain import errors
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
@@ -44,12 +44,23 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
-from mnemolog.domain.message import said_in
+from mnemolog.domain.message import parse_role, said_in
 from mnemolog.domain.moments import Time, checked_position, parse_said_at
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.state import NoteState, SessionState, checkpoint_of, entry_bytes, new_value, task_of
+from mnemolog.domain.state import (
+    NoteState,
+    SessionState,
+    Spans,
+    branched,
+    checkpoint_of,
+    cut,
+    entry_bytes,
+    new_value,
+    own,
+    rewound,
+    task_of,
+)
 from mnemolog.domain.threads import Blob, pack, unpack
 
 
@@ -267,7 +278,7 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> S
         case CheckpointRestored():
             return _restore(state, recorded, event, past)
         case TurnsRewound(to=to):
-            visible = spans.rewound(state.spans, to=Position(to), session=state.session, at=position)
+            visible = rewound(state.spans, to=Position(to), session=state.session, at=position)
             return _replace(state, spans=visible)
         case _:
             return _with_memory(state, recorded)
@@ -278,7 +289,7 @@ def _begin(recorded: RecordedEvent, started: SessionStarted, past: Past) -> Sess
     if session is None:
         return None
     if started.parent is None or started.branched_at is None:
-        visible = spans.own(session, at=position)
+        visible = own(session, at=position)
         return SessionState(session=session, started=started, started_position=position, spans=visible)
     at = Position(started.branched_at)
     if at >= position:
@@ -291,7 +302,7 @@ def _begin(recorded: RecordedEvent, started: SessionStarted, past: Past) -> Sess
         started_position=position,
         ended=False,
         ancestors=(*parent.ancestors, parent.session),
-        spans=spans.branched(parent.spans, at=at, session=session, started=position),
+        spans=branched(parent.spans, at=at, session=session, started=position),
     )
 
 
@@ -349,7 +360,7 @@ def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRest
         task=then.task,
         notes=then.notes,
         notes_bytes=then.notes_bytes,
-        spans=spans.rewound(state.spans, to=at, session=state.session, at=recorded.position),
+        spans=rewound(state.spans, to=at, session=state.session, at=recorded.position),
     )
 
 
@@ -361,16 +372,16 @@ def _created_in(state: SessionState, event: CheckpointRestored) -> str | None:
     return checkpoint.session if checkpoint.position == event.position else None
 
 
-def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> spans.Spans:
+def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> Spans:
     """Return what a session would see if nothing had ever been hidden.
 
     `beginnings` are the first events of its ancestors, root first. Their states are not needed.
     """
     chain = [(session_of(first.stream) or "", first.position, first.event) for first in beginnings]
-    found: spans.Spans = ()
+    found: Spans = ()
     for session, position, event in [*chain, (state.session, state.started_position, state.started)]:
         at = event.branched_at if isinstance(event, SessionStarted) else None
-        found = spans.cut(found, upto=Position(0 if at is None else at)) + spans.own(session, at=position)
+        found = cut(found, upto=Position(0 if at is None else at)) + own(session, at=position)
     return found
 
 

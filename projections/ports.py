@@ -10,7 +10,7 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head
 from mnemolog.domain.moments import RecordedTimes
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.spans import Spans
+from mnemolog.domain.state import Spans
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
 from mnemolog.infra.runtime.condition import Listener
 

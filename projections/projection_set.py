@@ -14,18 +14,17 @@ from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import session_of
-from mnemolog.domain.spans import Spans
+from mnemolog.domain.state import Spans
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog
-from mnemolog.projections.projector import Projector, ProjectorStatus, read_status
+from mnemolog.projections.projector import Indexing, Projector, ProjectorStatus, read_status
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
+from mnemolog.projections.sql.database import tracked
 from mnemolog.projections.sql.opening import open_unproved, open_views
 from mnemolog.projections.sql.span_queries import positions_in
-from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_vectors import Models, Vectors
 
 

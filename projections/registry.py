@@ -8,8 +8,14 @@ from typing import Final, Protocol, runtime_checkable
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.maintenance.context import Forgotten, StoreContext
-from mnemolog.projections.maintenance.results import CacheStatus, IssueWithFix, Rebuilt, TableStatus
+from mnemolog.projections.maintenance.context import (
+    CacheStatus,
+    Forgotten,
+    IssueWithFix,
+    Rebuilt,
+    StoreContext,
+    TableStatus,
+)
 from mnemolog.projections.maintenance.tables import AdapterTables, ConversationViews, Embeddings, Snapshots
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.sql.item_tables import ItemTables

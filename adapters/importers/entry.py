@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, redacted
-from mnemolog.domain.message_content import left_out_of
+from mnemolog.domain.message import left_out_of
 from mnemolog.domain.redaction import Redaction
 
 _RECALLING: Final = re.compile(r".*(?:memory|mnemolog)\w*__(?:recall|context|timeline)")

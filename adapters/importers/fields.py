@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message import folded
-from mnemolog.domain.role import role_of
+from mnemolog.domain.message import folded, role_of
 
 DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text", "content", "message", "body", "utterance", "value", "parts", "mes"),

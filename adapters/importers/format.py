@@ -10,7 +10,7 @@ import msgspec
 from mnemolog.adapters.importers.entry import MakeReader
 from mnemolog.adapters.importers.fields import OF, Names, value_at
 from mnemolog.adapters.importers.source import Source
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role
 
 SAMPLES: Final = 10
 """Messages that show what a conversation is."""

@@ -31,9 +31,7 @@ from mnemolog.adapters.importers.turn import (
 )
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message import folded, role_beside, said_in
-from mnemolog.domain.message_content import left_out_of
-from mnemolog.domain.role import Role, names_model, role_of
+from mnemolog.domain.message import Role, folded, left_out_of, names_model, role_beside, role_of, said_in
 
 _WORDS: Final = " "
 _PATH: Final = "/"

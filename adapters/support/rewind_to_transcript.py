@@ -8,7 +8,7 @@ from typing import Any, Final
 from mnemolog.adapters.support.store_access import discard_prefetch, switches_of, visible_of
 from mnemolog.application.session_service import retry_on_conflict
 from mnemolog.domain import errors, working_memory
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
 

@@ -29,8 +29,7 @@ from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
-from mnemolog.domain.spans import Span
-from mnemolog.domain.state import CheckpointState, SessionState
+from mnemolog.domain.state import CheckpointState, SessionState, Span
 from mnemolog.domain.stream_fold import Known
 from mnemolog.domain.switching import AgentState, SwitchReason, SwitchRequest, agent_stream, evolve_agent
 from mnemolog.infra.log.transaction import Transaction

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from mnemolog.domain.message_content import call_name, spoken_text
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role, call_name, spoken_text
 from mnemolog.projections.read_models import Turn
 
 

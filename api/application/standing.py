@@ -7,9 +7,9 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, FactAsserted, StandingEnded, TurnRecorded
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
 from mnemolog.domain.request import current_request_key
-from mnemolog.domain.role import Role
 from mnemolog.domain.standing import standing_in
 from mnemolog.infra.log.transaction import Transaction
 

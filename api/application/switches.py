@@ -19,8 +19,7 @@ from mnemolog.domain.moments import When, position_at
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.request import current_actor, current_request_key
-from mnemolog.domain.spans import cut
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.state import SessionState, cut
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.switching import (
     AgentState,

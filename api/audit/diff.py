@@ -20,8 +20,7 @@ from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.moments import Known
 from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.session import session_of
-from mnemolog.domain.spans import Span, Spans, cut, without
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.state import SessionState, Span, Spans, cut, without
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress, tell

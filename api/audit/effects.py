@@ -20,7 +20,7 @@ from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, to_dateti
 from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered
-from mnemolog.domain.spans import Span
+from mnemolog.domain.state import Span
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn

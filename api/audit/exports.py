@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mnemolog.audit.results import LogExport, LogImport
-from mnemolog.domain import digest, errors
-from mnemolog.domain.chain import Chain
-from mnemolog.domain.digest import LogRow
+from mnemolog.domain import errors
+from mnemolog.domain.chain import Chain, LogRow, genesis
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.export import (
     FORMAT,
@@ -178,7 +177,7 @@ class ExportReader:
 
 def _genesis(header: ExportHeader) -> str | None:
     try:
-        return digest.genesis(log_id=header.log_id, log_format=header.log_format, created_at=header.created_at).hex()
+        return genesis(log_id=header.log_id, log_format=header.log_format, created_at=header.created_at).hex()
     except struct.error:
         return None
 

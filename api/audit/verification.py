@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.chain import Chain, Kind
-from mnemolog.domain.digest import LogRow
+from mnemolog.domain.chain import Chain, Kind, LogRow
 from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text

@@ -25,14 +25,14 @@ from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import files
-from mnemolog.projections.indexer import Indexing
-from mnemolog.projections.maintenance.results import RebuildReport
+from mnemolog.projections.maintenance.context import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.projector import Indexing
 from mnemolog.projections.sql.opening import opened
-from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
+from mnemolog.projections.vectors.manifest import generation_folders, prefix_of
 from mnemolog.projections.vectors.model_vectors import Models, Vectors, opened_from_anywhere
 from mnemolog.results import Model, ModelActivation, ModelDrop
 

@@ -11,8 +11,7 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.maintenance.context import StoreContext
-from mnemolog.projections.maintenance.results import RebuildReport, Rebuilt
+from mnemolog.projections.maintenance.context import RebuildReport, Rebuilt, StoreContext
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import REBUILDABLE as PROJECTIONS

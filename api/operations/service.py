@@ -25,7 +25,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.run import DoctorReport
 from mnemolog.operations.nodes import Nodes
-from mnemolog.projections.maintenance.results import RebuildReport
+from mnemolog.projections.maintenance.context import RebuildReport
 from mnemolog.projections.maintenance.vectors import catch_up_vectors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet

@@ -7,8 +7,7 @@ from itertools import chain, islice
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.chain import Chain
-from mnemolog.domain.digest import LogRow
+from mnemolog.domain.chain import Chain, LogRow
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog

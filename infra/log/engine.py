@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from mnemolog.domain import digest
+from mnemolog.domain import chain
 from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log.reader import LogReader
@@ -50,7 +50,7 @@ class LogIdentity(NamedTuple):
     @property
     def genesis(self) -> bytes:
         """digest(0), which the first event follows."""
-        return digest.genesis(**self._asdict())
+        return chain.genesis(**self._asdict())
 
 
 def moved(path: Path, moved_to: str, *, undo: str) -> StoreNotWritable:

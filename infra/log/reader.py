@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from mnemolog.domain.digest import link
+from mnemolog.domain.chain import link
 from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import TurnRecorded

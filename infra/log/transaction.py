@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.domain import digest, errors
+from mnemolog.domain import chain, errors
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
@@ -302,7 +302,7 @@ class Transaction:
         self, stream: str, version: int, topic: str, state: bytes, key: str | None, recorded_at: Micros
     ) -> Position:
         position = Position(self.head + 1)
-        linked = digest.link(
+        linked = chain.link(
             self.head_digest,
             position,
             stream.encode(),

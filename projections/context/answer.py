@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Annotated
 
 from mnemolog.domain.display import counted
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result, Stale, brief
-from mnemolog.domain.role import Role
 
 
 class BlockKind(StrEnum):

@@ -16,8 +16,8 @@ from unicodedata import category
 
 from mnemolog.domain.display import visible_json
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.message import ROLES, Role
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import ROLES, Role
 from mnemolog.domain.state import NoteState, TaskState
 from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.projections.context.answer import BlockKind, ContextPassage

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import Role
 from mnemolog.domain.standing import StandingKind
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.newer import CHARACTERS_MAX

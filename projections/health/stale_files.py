@@ -11,8 +11,8 @@ from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime.processes import is_running
-from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.manifest import generation_folders
 
 _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?")
 """The names that `files.temporary_name` makes, with the files that SQLite keeps beside them."""

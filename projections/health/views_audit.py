@@ -16,8 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.sqlite import temporary_engine
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.conversation_views import TEXT_INDEX, Views
-from mnemolog.projections.sql.database import ProjectionDatabase, faults_of
-from mnemolog.projections.sql.tracking import METADATA, TRACKING
+from mnemolog.projections.sql.database import METADATA, TRACKING, ProjectionDatabase, faults_of
 
 LISTED_MAX: Final = 10
 """Disagreements that are listed; the rest is counted."""

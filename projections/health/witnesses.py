@@ -14,16 +14,14 @@ from mnemolog.domain import errors
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.drift import LOST_HISTORY
 from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import AuditableLog
-from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.quarantine import LOST_HISTORY, Quarantine
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.sql.projection import state_of
-from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.manifest import log_range_of, segment_folders
+from mnemolog.projections.vectors.manifest import generation_folders, log_range_of, segment_folders
 
 _TAGS: Final = "SELECT name, position, log_id, digest FROM tracking WHERE typeof(digest) = 'blob'"
 IN_QUARANTINE: Final = "quarantined"

@@ -16,16 +16,21 @@ from mnemolog.domain.embedding_model import MODELS_STREAM, evolve_names
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.indexer import Indexing
-from mnemolog.projections.maintenance.context import Forgotten, StoreContext
-from mnemolog.projections.maintenance.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
+from mnemolog.projections.maintenance.context import (
+    Forgotten,
+    Issue,
+    IssueWithFix,
+    RebuildReport,
+    Rebuilt,
+    Severity,
+    StoreContext,
+)
 from mnemolog.projections.ports import Progress, StoreLog, tell
-from mnemolog.projections.quarantine import identity
+from mnemolog.projections.projector import Indexing
+from mnemolog.projections.quarantine import MEANS, Drift, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import (
     FoundGeneration,
     FoundSegment,
@@ -37,7 +42,14 @@ from mnemolog.projections.vectors.inventory import (
     name_in_quarantine,
     survey,
 )
-from mnemolog.projections.vectors.manifest import SegmentState, log_range_of, segment_folders, why_size_invalid
+from mnemolog.projections.vectors.manifest import (
+    SegmentState,
+    generation_folders,
+    log_range_of,
+    prefix_of,
+    segment_folders,
+    why_size_invalid,
+)
 
 PASSES_MAX: Final = 20
 """Retries of a catch-up after a merge has found a damaged segment."""

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scopes
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import text_search

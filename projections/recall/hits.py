@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.role import Role
 from mnemolog.domain.scope import Scopes, covered
-from mnemolog.domain.spans import Span, Spans, cut
+from mnemolog.domain.state import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.candidates import Ranked

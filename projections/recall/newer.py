@@ -7,8 +7,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import Role
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.sql import queries

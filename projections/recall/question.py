@@ -22,13 +22,13 @@ from mnemolog.domain.limits import (
     checked_text,
     checked_whole,
 )
+from mnemolog.domain.message import Role, parse_role
 from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros, Position, to_datetime
-from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import Scopes, parse_scopes
 from mnemolog.domain.session import checked_metadata
-from mnemolog.domain.spans import Spans
+from mnemolog.domain.state import Spans
 from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
 

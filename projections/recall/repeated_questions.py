@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from itertools import compress
 from typing import Final
 
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import Role
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.recall.request import ASKS
 from mnemolog.projections.sql.words import STOP_WORDS, stems_of

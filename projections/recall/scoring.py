@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemolog.domain.message import Role
 from mnemolog.domain.moments import DAY
-from mnemolog.domain.role import Role
 from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.weights import RANKING, Weights

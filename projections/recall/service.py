@@ -23,7 +23,7 @@ from mnemolog.domain.limits import WAIT_S_MAX, checked_number
 from mnemolog.domain.moments import Known, When, checked_position, known_at
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary
-from mnemolog.domain.spans import Spans, cut, own
+from mnemolog.domain.state import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
@@ -40,8 +40,8 @@ from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.weights import RANKING
 from mnemolog.projections.sql import distrust, fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.sql.database import tracked
 from mnemolog.projections.sql.queries import Filters
-from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.

@@ -25,7 +25,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
-from mnemolog.domain.message_content import spoken_text
+from mnemolog.domain.message import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
@@ -38,9 +38,8 @@ from mnemolog.projections.sql import (
     standing,
     turn_metadata,
 )
-from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.database import METADATA, fetch, listed
 from mnemolog.projections.sql.projection import SqlProjection
-from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.turn_places import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 

@@ -12,8 +12,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTrusted
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA, fetch, listed
 from mnemolog.projections.sql.turn_places import PLACES
 
 DISTRUSTS: Final = sa.Table(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.events import ContentErased, FactRetracted, RecordedEvent
 from mnemolog.domain.facts import Assertion, assertion_of, facts_scope
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA
 
 FACTS: Final = sa.Table(
     "facts",

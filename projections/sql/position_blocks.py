@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA, fetch, listed
 from mnemolog.projections.sql.turn_places import PLACES
 
 BLOCK: Final = 1_024

@@ -16,11 +16,9 @@ import sqlalchemy as sa
 from mnemolog.domain import structured_log
 from mnemolog.domain.events import ContentErased, RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.drift import Drift
 from mnemolog.projections.ports import Log, Progress, tell
-from mnemolog.projections.sql import tracking
-from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.tracking import Tracked
+from mnemolog.projections.quarantine import Drift
+from mnemolog.projections.sql.database import NOTHING_READ, TRACKING, ProjectionDatabase, Tracked, track, tracked
 
 BATCH_MAX: Final = 500
 SAVED_TOGETHER: Final = 8
@@ -31,10 +29,10 @@ USABLE: Final = frozenset({Drift.CURRENT, Drift.BEHIND})
 
 def state_of(connection: sa.Connection, log: Log, name: str) -> tuple[Drift, Position]:
     """Return the state of the tables tracked as `name`, judged by their tag alone, and their position."""
-    if not sa.inspect(connection).has_table(tracking.TRACKING.name):
+    if not sa.inspect(connection).has_table(TRACKING.name):
         return Drift.MISSING, ORIGIN
-    at = tracking.tracked(connection, name)
-    if at == tracking.NOTHING_READ:
+    at = tracked(connection, name)
+    if at == NOTHING_READ:
         return Drift.MISSING, ORIGIN
     if at.log_id != log.log_id:
         return Drift.OTHER_LOG, at.position
@@ -72,15 +70,15 @@ class TrackedTables:
     def create_tables(cls, connection: sa.Connection) -> None:
         """Create the tables where they do not exist."""
         cls.metadata.create_all(connection)
-        tracking.TRACKING.create(connection, checkfirst=True)
+        TRACKING.create(connection, checkfirst=True)
 
     def _start_over(self, connection: sa.Connection) -> None:
         """Create the tables empty, at position 0."""
         self.metadata.drop_all(connection)
         self.create_tables(connection)
-        connection.execute(tracking.TRACKING.delete().where(tracking.TRACKING.c.name == self.name))
+        connection.execute(TRACKING.delete().where(TRACKING.c.name == self.name))
         connection.execute(
-            tracking.TRACKING.insert(),
+            TRACKING.insert(),
             {
                 "name": self.name,
                 "position": ORIGIN,
@@ -110,7 +108,7 @@ class SqlProjection(TrackedTables, ABC):
     def position(self) -> Position:
         """Return the last position read."""
         with self.database.reading() as connection:
-            return tracking.tracked(connection, self.name).position
+            return tracked(connection, self.name).position
 
     @contextmanager
     def current(self) -> Iterator[sa.Connection]:
@@ -121,7 +119,7 @@ class SqlProjection(TrackedTables, ABC):
         while True:
             reached = self.catch_up()
             with self.database.reading() as connection:
-                if tracking.tracked(connection, self.name).position >= reached:
+                if tracked(connection, self.name).position >= reached:
                     yield connection
                     return
 
@@ -135,11 +133,11 @@ class SqlProjection(TrackedTables, ABC):
         is_fresh, failed = False, None
         while reached < upto and failed is None:
             with self.database.writing() as connection:
-                before = tracking.tracked(connection, self.name).position
+                before = tracked(connection, self.name).position
                 # Read under the lock from the beginning, they hold nothing that was erased up to the head.
                 is_fresh = is_fresh or before == ORIGIN
                 failed = self._read_some(connection, before, upto, is_fresh=is_fresh)
-                reached = tracking.tracked(connection, self.name).position
+                reached = tracked(connection, self.name).position
             if reached == before:
                 break
             tell(progress, reached - start, upto - start)
@@ -166,7 +164,7 @@ class SqlProjection(TrackedTables, ABC):
             for events in self.log.read(after=ORIGIN, upto=upto, batch_max=self.batch_max):
                 self._apply(connection, events)
                 tell(progress, events[-1].position, upto)
-            return tracking.tracked(connection, self.name).position
+            return tracked(connection, self.name).position
 
     def _read_some(
         self, connection: sa.Connection, after: Position, upto: Position, *, is_fresh: bool
@@ -192,7 +190,7 @@ class SqlProjection(TrackedTables, ABC):
     def _apply(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         self.take(connection, events)
         last = events[-1].position
-        tracking.track(connection, self.name, Tracked(last, self.log.log_id, self.log.digest_at(last) or b""))
+        track(connection, self.name, Tracked(last, self.log.log_id, self.log.digest_at(last) or b""))
 
 
 def empty(database: ProjectionDatabase) -> None:

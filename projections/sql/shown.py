@@ -10,8 +10,7 @@ import sqlalchemy as sa
 from mnemolog.domain.events import ContentErased, ContextServed, RecallServed, RecordedEvent
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA, fetch, listed
 
 SHOWN: Final = sa.Table(
     "shown",

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.spans import Span
+from mnemolog.domain.state import Span
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.turn_places import PLACES, places_of

@@ -9,10 +9,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
-from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 

@@ -8,10 +8,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from mnemolog.domain.events import RecordedEvent, StandingEnded, TurnRecorded
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role
 from mnemolog.domain.session import session_of
 from mnemolog.domain.standing import standing_in
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA
 from mnemolog.projections.sql.turn_places import PLACES
 
 STANDING: Final = sa.Table(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.position import Position
-from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.database import METADATA
 
 VALUE_BYTES_MAX: Final = 64
 """A longer value is stored as its digest, with a prefix byte that no value begins with."""

@@ -19,12 +19,12 @@ from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Log
 from mnemolog.projections.vectors.checked_rows import SomeRows
-from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     SegmentState,
+    generation_folders,
     range_of,
     read_manifest,
     segment_folders,

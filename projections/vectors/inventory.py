@@ -10,16 +10,16 @@ from mnemolog.domain import errors
 from mnemolog.domain.hints import ANY_MODEL, Hint, remedy, with_model
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.drift import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.ports import Log
-from mnemolog.projections.quarantine import size_of
-from mnemolog.projections.vectors.folders import generation_folders, prefix_of
+from mnemolog.projections.quarantine import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift, size_of
 from mnemolog.projections.vectors.manifest import (
     MANIFEST_FILE,
     Manifest,
     SegmentState,
     covered_by,
+    generation_folders,
     next_of_chain,
+    prefix_of,
     range_of,
     read_manifest,
     segment_folders,
@@ -87,7 +87,7 @@ class GenerationStatus(Result, frozen=True, kw_only=True):
     recipe: str
     """The recipe that renders turns as texts to embed."""
     state: str
-    """A state of `mnemolog.projections.drift`."""
+    """A state of `mnemolog.projections.quarantine`."""
     action: str
     """What to do."""
     covers: Position

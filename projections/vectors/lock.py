@@ -18,7 +18,7 @@ from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.infra.runtime.files import read_file
-from mnemolog.projections.vectors.folders import prefix_of
+from mnemolog.projections.vectors.manifest import prefix_of
 
 WAIT_S: Final = 10.0
 """How long a writer waits for another one, in seconds."""

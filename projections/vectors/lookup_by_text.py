@@ -14,8 +14,7 @@ from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import Packed
-from mnemolog.projections.vectors.folders import prefix_of
-from mnemolog.projections.vectors.manifest import Damaged
+from mnemolog.projections.vectors.manifest import Damaged, prefix_of
 from mnemolog.projections.vectors.rendering import rendered_turns
 from mnemolog.projections.vectors.segment import Positions, Segment
 from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES, HASH, Hashes, TextHashes, hashes_of, places_in

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.message_content import spoken_text
+from mnemolog.domain.message import spoken_text
 from mnemolog.domain.position import Position
 
 RECIPE: Final = "text/2"

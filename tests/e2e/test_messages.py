@@ -9,7 +9,7 @@ from mnemolog import MemoryStore, NewTurn
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain.errors import DuplicateKey, InvalidInput, LimitExceeded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
-from mnemolog.domain.role import ROLE_WORDS
+from mnemolog.domain.message import ROLE_WORDS
 from tests.support import nothing_written
 
 PARTS = [

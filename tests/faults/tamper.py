@@ -9,7 +9,7 @@ import msgspec
 from pysqlite3 import dbapi2
 
 from benchmarks.outside.stored_log import COLUMNS, TEXTS, StoredLog
-from mnemolog.domain.digest import link
+from mnemolog.domain.chain import link
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE

@@ -16,7 +16,7 @@ from pysqlite3 import dbapi2
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, NewTurn, StorageFull, import_log
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.exports import is_log_export
-from mnemolog.domain.digest import genesis, link
+from mnemolog.domain.chain import genesis, link
 from mnemolog.domain.errors import FormatTooNew, ImportRefused
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store

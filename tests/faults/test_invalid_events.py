@@ -10,7 +10,7 @@ import pytest
 
 from mnemolog import MemoryStore, MnemologError, import_log
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.digest import LogRow, link
+from mnemolog.domain.chain import LogRow, link
 from mnemolog.domain.encrypted_content import SEALED_TOPICS
 from mnemolog.domain.errors import ImportRefused, InvalidInput, LogDamaged
 from mnemolog.infra.log.copying import append_rows

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.role import Role
 from mnemolog.domain.standing import StandingKind
 from mnemolog.domain.state import NoteState, TaskState
 from mnemolog.projections.context.answer import BlockKind, ContextPassage, WhyLeftOut

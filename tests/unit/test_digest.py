@@ -6,7 +6,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain.digest import DIGEST_BYTES, genesis, link
+from mnemolog.domain.chain import DIGEST_BYTES, genesis, link
 
 LOG_ID = "0123456789abcdef0123456789abcdef"
 CREATED_AT = 1_704_067_200_000_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mnemolog.domain import errors, spans
+from mnemolog.domain import errors
 from mnemolog.domain.events import TurnsRewound
 from mnemolog.domain.session import rewind
-from mnemolog.domain.spans import Span
+from mnemolog.domain.state import Span, cut
 from tests.session_states import sees
 
 
@@ -58,10 +58,10 @@ def test_a_rewind_to_where_the_session_sees_nothing_is_refused(log):
 def test_cutting_leaves_no_empty_and_no_open_span():
     """A span whose start is at the cut is gone."""
     pieces = (Span("a", 1, 5), Span("b", 5, 9), Span("b", 12))
-    assert spans.cut(pieces, upto=20) == (Span("a", 1, 5), Span("b", 5, 9), Span("b", 12, 20))
-    assert spans.cut(pieces, upto=7) == (Span("a", 1, 5), Span("b", 5, 7))
-    assert spans.cut(pieces, upto=5) == (Span("a", 1, 5),)
-    assert spans.cut(pieces, upto=1) == ()
+    assert cut(pieces, upto=20) == (Span("a", 1, 5), Span("b", 5, 9), Span("b", 12, 20))
+    assert cut(pieces, upto=7) == (Span("a", 1, 5), Span("b", 5, 7))
+    assert cut(pieces, upto=5) == (Span("a", 1, 5),)
+    assert cut(pieces, upto=1) == ()
 
 
 def test_a_fold_passes_over_what_is_not_of_a_started_session(log):

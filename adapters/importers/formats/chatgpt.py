@@ -10,8 +10,7 @@ from mnemolog.adapters.importers.format import Conversation, Format, beside, sha
 from mnemolog.adapters.importers.tree import Node, shown
 from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut, as_label
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import content_text
-from mnemolog.domain.role import Role, parse_role
+from mnemolog.domain.message import Role, content_text, parse_role
 
 
 def recognizes(value: Any) -> bool:

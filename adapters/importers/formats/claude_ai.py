@@ -14,7 +14,7 @@ from mnemolog.adapters.importers.fields import OF
 from mnemolog.adapters.importers.format import Conversation, Format, beside, shared_by
 from mnemolog.adapters.importers.tree import shown_of
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_in, content_text
+from mnemolog.domain.message import calls_in, content_text
 
 _MESSAGES: Final = "chat_messages"
 _LINKS: Final = ("uuid", "parent_message_uuid")

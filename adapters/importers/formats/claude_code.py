@@ -10,8 +10,7 @@ from mnemolog.adapters.importers.fields import value_at
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import ImportedTurn, SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import calls_in, content_text, results_in
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role, calls_in, content_text, results_in
 
 TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}

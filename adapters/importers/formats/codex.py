@@ -23,7 +23,7 @@ from mnemolog.adapters.importers.fields import value_at
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.message_content import content_text
+from mnemolog.domain.message import content_text
 
 _TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS: Final = {

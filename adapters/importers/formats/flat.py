@@ -20,8 +20,7 @@ from mnemolog.adapters.importers.tree import shown_of
 from mnemolog.adapters.importers.turn import as_label
 from mnemolog.adapters.importers.unread import EVERYTHING
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message import folded, role_beside, said_in
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role, folded, role_beside, said_in
 
 LEVELS_MAX: Final = 3
 """How deeply conversations of JSON may be nested."""

@@ -17,8 +17,7 @@ from mnemolog.adapters.importers.format import Conversation, Format, beside, sha
 from mnemolog.adapters.importers.source import decode
 from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import content_text
-from mnemolog.domain.role import Role
+from mnemolog.domain.message import Role, content_text
 
 _ANSWERS_BY: Final = "send_message"
 _OF_PROGRAM: Final = ("heartbeat", "login", "system_alert", "package_message")

@@ -15,10 +15,8 @@ import sqlalchemy as sa
 from mnemolog.adapters.importers.turn import Places
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
-from mnemolog.projections.sql import tracking
-from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.database import Tracked, fetch, track, tracked
 from mnemolog.projections.sql.projection import TrackedTables
-from mnemolog.projections.sql.tracking import Tracked
 
 FILE: Final = TRANSCRIPT_OFFSETS.file
 
@@ -137,8 +135,8 @@ class FileOffsets(TrackedTables):
             if links:
                 rows = [(number, line, anchor.session, anchor.key) for line, anchor in links.items()]
                 connection.exec_driver_sql("INSERT OR REPLACE INTO links VALUES (?, ?, ?, ?)", rows)
-            if tracking.tracked(connection, self.name).position < head.position:
-                tracking.track(connection, self.name, Tracked(head.position, self.log.log_id, head.digest_bytes))
+            if tracked(connection, self.name).position < head.position:
+                track(connection, self.name, Tracked(head.position, self.log.log_id, head.digest_bytes))
         return int(number)
 
 

@@ -10,8 +10,8 @@ from mnemolog.adapters.support.reconcile import turns_after
 from mnemolog.adapters.support.store_access import known_session, log_of, visible_of
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
+from mnemolog.domain.message import ROLES, Role
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Position
-from mnemolog.domain.role import ROLES, Role
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import agent_stream

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from mnemolog.domain import digest, errors
+from mnemolog.domain import chain, errors
 from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Clock, Micros
@@ -210,7 +210,7 @@ def _find(driver: Any, name: str) -> _Found | None:
 
 def _create(driver: Any, name: str, made: LogIdentity) -> _Found | None:
     """Create a log, unless another process was quicker. Return the existing one."""
-    driver.execute(_INSERT_LOG, (name, *made, digest.genesis(**made._asdict())))
+    driver.execute(_INSERT_LOG, (name, *made, chain.genesis(**made._asdict())))
     return _find(driver, name)
 
 
