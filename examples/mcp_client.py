@@ -6,7 +6,6 @@ Needs the extra `mcp`.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -22,14 +21,14 @@ async def main(folder: str) -> None:
     async with Client(command) as client:
 
         async def call(tool: str, **arguments: Any) -> Any:
-            text: str = (await client.call_tool(tool, arguments)).content[0].text
-            return json.loads(text) if text.startswith("{") else text
+            result = await client.call_tool(tool, arguments)
+            return result.structured_content or result.content[0].text
 
         said = await call("remember", text="I moved to Lisbon in March.", session="trip", scope="acme/alice", key="t1")
         await call("working_memory", session="trip", values={"budget": 900}, note="prefers trains")
         found = await call("recall", query="Where did she move to?", scope="acme")
         print("recalled:", [(hit["text"], hit["position"]) for hit in found["hits"]])
-        print("before it was said:", await call("recall", query="Lisbon", as_of=said["positions"][0] - 1))
+        print("before it was said:", (await call("recall", query="Lisbon", as_of=said["positions"][0] - 1))["note"])
         print(await call("context", query="Lisbon", session="trip"))
         print("refused:", await call("recall", query="Lisbon", limit=3))
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import mcp_types as types
+import msgspec
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -124,8 +125,12 @@ class _Requests:
     async def call_tool(self, _ctx: Any, params: Any) -> Any:
         tool = self._tools.get(params.name)
         answer = self._unknown(params.name) if tool is None else await self._ask(tool, params.arguments or {})
+        text = str(answer)
+        is_json = isinstance(answer, Answer) and not isinstance(answer.result, str)
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=printable(str(answer)))], is_error=isinstance(answer, Refusal)
+            content=[types.TextContent(type="text", text=printable(text))],
+            structured_content=msgspec.json.decode(text) if is_json else None,
+            is_error=isinstance(answer, Refusal),
         )
 
     def _unknown(self, name: str) -> Refusal:
@@ -150,6 +155,7 @@ def _described(tool: Tool) -> Any:
         name=tool.name,
         description=tool.description,
         input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(
             read_only_hint=tool.effect == "reads",
             destructive_hint=tool.effect == "hides",

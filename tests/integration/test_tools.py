@@ -117,8 +117,8 @@ def test_arguments_are_read_as_models_write_them(name, arguments, asked):
         (name, arguments),
         ("working_memory", {}),
     )
-    assert (said.result, type(answer)) == ('{"session":"helper","positions":[2]}', Answer)
-    assert value.result == (
+    assert (str(said), type(answer)) == ('{"session":"helper","positions":[2]}', Answer)
+    assert str(value) == (
         '{"values":{"a":"[1]"}}'
         if name == "memory_set"
         else "{}"
@@ -139,11 +139,11 @@ def test_a_model_remembers_a_fact_with_the_turn_that_says_so(asked):
         ("remember", {"text": "Hm.", "key": "no path/", "value": 1}),
         ("remember", {"text": "Hm.", "valid_from": "2026-03"}),
     )
-    assert first.result == '{"session":"helper","positions":[2],"fact":3}'
-    assert second.result.endswith('"keys_like_it":["user/city","user/employer"]}')
-    found = [(fact["key"], fact["value"], fact["because"]) for fact in json.loads(held.result)["facts"]]
+    assert str(first) == '{"session":"helper","positions":[2],"fact":3}'
+    assert str(second).endswith('"keys_like_it":["user/city","user/employer"]}')
+    found = [(fact["key"], fact["value"], fact["because"]) for fact in json.loads(str(held))["facts"]]
     assert found == [("user/city", "Porto", [2]), ("user/home_city", "Porto", [6])]
-    assert (ended.position, left.result, refused.what[:12], alone.what[:12]) == (9, NOTHING, *["InvalidInput"] * 2)
+    assert (ended.position, left.result.note, refused.what[:12], alone.what[:12]) == (9, NOTHING, *["InvalidInput"] * 2)
     assert left.position == 9
 
 

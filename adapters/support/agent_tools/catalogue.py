@@ -15,6 +15,7 @@ from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.store import AsyncSession
 from mnemolog.domain.result import Results
 from mnemolog.projections.read_models import SessionSummary
+from mnemolog.results import Checkpoint
 from mnemolog.session import Session
 
 
@@ -26,7 +27,7 @@ def _of_session(name: str, effect: Effect, method: Callable[..., Any], descripti
     return made(name, effect, call, description, like=method, **{"session": PARAMETERS["session"], **how})
 
 
-class _SessionNow(msgspec.Struct, frozen=True, kw_only=True):
+class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
     """A session with its ancestors: `lineage` is root first, and ends with the session itself."""
 
     session: str
@@ -36,7 +37,7 @@ class _SessionNow(msgspec.Struct, frozen=True, kw_only=True):
     lineage: list[str]
 
 
-class _StatusNow(msgspec.Struct, frozen=True, kw_only=True):
+class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the store: `model` is `loading`, `ready`, or why there is none."""
 
     log_id: str
@@ -69,16 +70,16 @@ async def _session_current(
     memory: Memory,
     *,
     agent: Annotated[str | None, Meta(description="Null: the default agent of this server.")] = None,
-) -> _SessionNow | None:
+) -> SessionNow | None:
     """Return the session that an agent was last switched to."""
     found = await memory.store.current(agent or memory.agent)
     return None if found is None else await _session_now(found)
 
 
-async def _status(memory: Memory) -> _StatusNow:
+async def _status(memory: Memory) -> StatusNow:
     """Return the state of the store."""
     found = await memory.store.status()
-    return _StatusNow(
+    return StatusNow(
         log_id=found.log_id,
         digest=found.digest,
         sessions=found.sessions,
@@ -91,10 +92,10 @@ async def _status(memory: Memory) -> _StatusNow:
     )
 
 
-async def _session_now(session: AsyncSession) -> _SessionNow:
+async def _session_now(session: AsyncSession) -> SessionNow:
     """Return a session as an answer."""
     lineage = await session.lineage()
-    return _SessionNow(
+    return SessionNow(
         session=session.id, title=session.title, agent=session.agent, scope=session.scope, lineage=lineage
     )
 
@@ -167,6 +168,7 @@ TOOLS: Final[dict[str, Tool]] = {
             """Start a session that continues another. That one does not change, and the agent stays in its session.
             Use it to try something out, or to hand a task to a second agent with all that is known so far.""",
             at=_BranchAt,
+            returns=SessionNow,
         ),
         _of_session(
             "session_end",
@@ -229,6 +231,7 @@ TOOLS: Final[dict[str, Tool]] = {
             """Restore values, task and notes from a checkpoint, and hide the turns after it. Use it to undo everything
             since. Nothing is lost: later checkpoints and the history stay.""",
             leave_out=("dry_run",),
+            returns=Checkpoint,
         ),
         made(
             "status",

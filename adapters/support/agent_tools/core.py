@@ -1,17 +1,17 @@
-"""The tools that a model needs, such as remember, recall and facts. All answer in text."""
+"""The tools that a model needs, such as remember, recall and facts."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
-from mnemolog.adapters.support.agent_tools.tool import lean_json
+from mnemolog.adapters.support.agent_tools.tool import Shown
 from mnemolog.adapters.support.store_access import (
     begin_session,
     clock_of,
@@ -35,7 +35,7 @@ from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.passages import marked
-from mnemolog.results import NewTurn
+from mnemolog.results import NewTurn, Task
 from mnemolog.store import MemoryStore
 
 LINE_MAX: Final = 600
@@ -55,6 +55,81 @@ Until = Annotated[str | None, Meta(description="Said before.")]
 AsOf = Annotated[When | None, Meta(description="As of this time or log position.")]
 
 
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn beside a hit."""
+
+    text: str
+    who: str
+    position: Position
+
+
+class RecalledTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A hit as a model gets it."""
+
+    title: str
+    of_characters: int | None
+    """The length of the turn, if `text` is a passage of it."""
+    text: str
+    relevance: float
+    who: str
+    when: str
+    session: str
+    position: Position
+    said_times: int | None
+    said_later: Line | None
+    exchange: list[Line]
+
+
+class Recalled(Shown, frozen=True, kw_only=True):
+    """The answer of `recall`."""
+
+    hits: Sequence[RecalledTurn] = ()
+    note: str
+
+
+class Remembered(Shown, frozen=True, kw_only=True):
+    """The answer of `remember`. `keys_like_it` are the nearest other keys of facts."""
+
+    session: str
+    positions: list[Position]
+    fact: Position | None = None
+    keys_like_it: Sequence[str] = ()
+
+
+class HeldFact(TypedDict):
+    """A fact as a model gets it."""
+
+    key: str
+    value: Any
+    because: Sequence[Position]
+    position: Position
+    scope: str
+    since: str
+
+
+class HeldFacts(Shown, frozen=True, kw_only=True):
+    """The answer of `facts`."""
+
+    facts: Sequence[HeldFact] = ()
+    note: str = ""
+
+
+class Mind(Shown, frozen=True, kw_only=True):
+    """The answer of `working_memory`."""
+
+    values: Mapping[str, Any] = {}
+    task: Task | None = None
+    notes: Sequence[str] = ()
+
+
+class Entered(Shown, frozen=True, kw_only=True):
+    """The answer of `switch`."""
+
+    session: str
+    title: str
+    scope: str
+
+
 async def remember(
     memory: Memory,
     *,
@@ -69,7 +144,7 @@ async def remember(
     value: Annotated[Any, Meta(description="What key has from now on, by this message. null: ended.")] = msgspec.UNSET,
     valid_from: Annotated[str | None, Meta(description="Since when it is true: 2026-03.")] = None,
     scope: Annotated[str | None, Meta(description="Owner of a new session, such as acme/alice.")] = None,
-) -> str:
+) -> Remembered:
     """Record messages in a session, and start the session if there is none; with `value` also a fact."""
     fact, text = {"value": value, "valid_from": valid_from}, _messages_in(text) if isinstance(text, str) else text
     if value is not msgspec.UNSET:  # Before the message is recorded.
@@ -88,11 +163,11 @@ async def remember(
         checked_turn(NewTurn.of(message, session="any"))
     held = await _held(memory, session, scope=scope)
     recorded = await memory.store.record_many(messages, session=held.id)
-    answer: dict[str, Any] = {"session": held.id, "positions": [turn.position for turn in recorded]}
-    if "key" in fact:
-        asserted = await held.assert_fact(**fact, because=recorded)
-        answer |= {"fact": asserted.position, "keys_like_it": asserted.nearest}
-    return lean_json(answer)
+    answer = Remembered(session=held.id, positions=[turn.position for turn in recorded])
+    if "key" not in fact:
+        return answer
+    asserted = await held.assert_fact(**fact, because=recorded)
+    return msgspec.structs.replace(answer, fact=asserted.position, keys_like_it=asserted.nearest)
 
 
 async def facts(
@@ -102,12 +177,21 @@ async def facts(
     scope: str | list[str] = "",
     as_of: AsOf = None,
     valid_at: Annotated[str | None, Meta(description="What is true then: 2026-03.")] = None,
-) -> str:
+) -> HeldFacts:
     """Return what keys have, since when, and the turns that say so."""
     found = await memory.store.facts(pattern, scope=scope, valid_at=valid_at, **_times(memory, as_of=as_of))
-    shown = ("key", "value", "because", "position", "scope")
-    held = [{name: getattr(fact, name) for name in shown} | {"since": dated(fact.valid_from)} for fact in found]
-    return lean_json({"facts": held}) if held else NOTHING
+    held = [
+        HeldFact(
+            key=fact.key,
+            value=fact.value,
+            because=fact.because,
+            position=fact.position,
+            scope=fact.scope,
+            since=dated(fact.valid_from),
+        )
+        for fact in found
+    ]
+    return HeldFacts(facts=held, note="" if held else NOTHING)
 
 
 async def recall(
@@ -131,7 +215,7 @@ async def recall(
     ] = None,
     full: Annotated[bool, Meta(description="Whole turns, not their best passages.")] = False,
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
-) -> str:
+) -> Recalled:
     """Return the turns that answer a question. By text search only while the model takes long to load."""
     limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
     limits |= {"asked_in": await _found(memory, None) if session is None else session}
@@ -139,16 +223,16 @@ async def recall(
     found = await memory.store.recall(query, k, wait_for_model=await memory.is_loaded(), exchange=exchange, **limits)
     below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
     if not found.hits:
-        return f"{NOTHING} ({below})" if below else NOTHING
+        return Recalled(note=f"{NOTHING} ({below})" if below else NOTHING)
     hits = [_hit(hit, full=full) for hit in found.hits]
     notes = [] if memory.model == NO_MODEL else list(found.unavailable_legs.values())
     if found.stale is not None:
         notes.append(f"from projections alone, {found.stale}")
-    if any("of_characters" in hit for hit in hits):
+    if any(hit.of_characters is not None for hit in hits):
         notes.append(PASSAGES)
     if below:
         notes.append(below)
-    return lean_json({"hits": hits, "note": "; ".join(notes)})
+    return Recalled(hits=hits, note="; ".join(notes))
 
 
 async def context(
@@ -220,11 +304,11 @@ async def working_memory(
     task: Annotated[str | None, Meta(description="What you are working on.")] = None,
     note: Annotated[str | None, Meta(description="A line for the notes.")] = None,
     as_of: AsOf = None,
-) -> str:
+) -> Mind:
     """Change the working memory of a session, and return it."""
     if not (values or delete or task is not None or note is not None):
         held = await _found(memory, session)
-        return "{}" if held is None else await _mind(held, **_times(memory, as_of=as_of))
+        return Mind() if held is None else await _mind(held, **_times(memory, as_of=as_of))
     if memory.read_only:
         raise InvalidInput("values", "this server is read-only")
     if as_of is not None:
@@ -253,7 +337,7 @@ async def switch(
     at: Annotated[When | None, Meta(description="branch, rewind: from this position or time.")] = None,
     title: str | None = None,
     scope: Annotated[str | None, Meta(description="Scope of a new session.")] = None,
-) -> str:
+) -> Entered:
     """Move the agent to another session."""
     exists = to is not None and await memory.store.find_session(to) is not None
     entered = await in_async_session(
@@ -267,7 +351,7 @@ async def switch(
         scope=scope,
         **_times(memory, at=at),
     )
-    return lean_json({"session": entered.id, "title": entered.title, "scope": entered.scope})
+    return Entered(session=entered.id, title=entered.title, scope=entered.scope)
 
 
 def _times(memory: Memory, **given: When | None) -> dict[str, Any]:
@@ -305,39 +389,31 @@ async def _held(memory: Memory, session: str | None, *, scope: str | None = None
     return await in_async_session(begin_session, memory.store, session or memory.agent, agent=memory.agent, scope=scope)
 
 
-async def _mind(session: AsyncSession, *, as_of: When | None) -> str:
+async def _mind(session: AsyncSession, *, as_of: When | None) -> Mind:
     view = session if as_of is None else await session.at(as_of)
-    task = await view.task()
-    return lean_json({"values": await view.all(), "task": task, "notes": await view.notes()})
+    return Mind(values=await view.all(), task=await view.task(), notes=await view.notes())
 
 
-def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
-    title = {"title": hit.session_title} if hit.session_title else {}
+def _hit(hit: Hit, *, full: bool) -> RecalledTurn:
     text = hit.text if full else marked(hit.passage, hit.text)
-    length = {} if text == hit.text else {"of_characters": len(hit.text)}
-    exchange = {"exchange": [_line(turn, full=full) for turn in hit.exchange]} if hit.exchange else {}
-    times = {"said_times": len(hit.repeated) + 1} if hit.repeated else {}
-    newer = {"said_later": _line(hit.newer, full=full)} if hit.newer is not None else {}
-    return (
-        title
-        | length
-        | {
-            "text": text,
-            "relevance": round(hit.relevance, 2),
-            "who": hit.speaker or hit.role.value,
-            "when": dated(hit.said_at),
-            "session": hit.session,
-            "position": hit.position,
-        }
-        | times
-        | newer
-        | exchange
+    return RecalledTurn(
+        title=hit.session_title,
+        of_characters=None if text == hit.text else len(hit.text),
+        text=text,
+        relevance=round(hit.relevance, 2),
+        who=hit.speaker or hit.role.value,
+        when=dated(hit.said_at),
+        session=hit.session,
+        position=hit.position,
+        said_times=len(hit.repeated) + 1 if hit.repeated else None,
+        said_later=None if hit.newer is None else _line(hit.newer, full=full),
+        exchange=[_line(turn, full=full) for turn in hit.exchange],
     )
 
 
-def _line(turn: Turn, *, full: bool) -> Mapping[str, Any]:
+def _line(turn: Turn, *, full: bool) -> Line:
     text = turn.text if full else _cut(turn.text, LINE_MAX)
-    return {"text": text, "who": turn.speaker or turn.role.value, "position": turn.position}
+    return Line(text=text, who=turn.speaker or turn.role.value, position=turn.position)
 
 
 def _cut(text: str, characters_max: int) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.hints import Remedy, in_python, spelled
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Results
 
 Result = TypeVar("Result")
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
@@ -70,14 +71,10 @@ _NOT_TEXT: Final = _REAL | {
 _log = logging.getLogger(__name__)
 
 
-def lean_json(value: Any) -> str:
-    """Return a value as JSON, its structs and top-level fields without nulls and empty lists, texts and objects."""
-    return to_printable_json(_lean(value, top=True)).decode()
-
-
-def _lean(value: Any, *, top: bool = False) -> Any:
-    if isinstance(value, msgspec.Struct) or (top and isinstance(value, dict)):
-        fields = value.items() if isinstance(value, dict) else msgspec.structs.asdict(value).items()
+def _lean(value: Any) -> Any:
+    """Return a value with its structs as objects, these without nulls and empty lists, texts and objects."""
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value).items()
         return {name: lean for name, item in fields if (lean := _lean(item)) not in (None, "", [], {})}
     if isinstance(value, list | tuple):
         return [_lean(item) for item in value]
@@ -105,6 +102,10 @@ def _allowed(schema: Mapping[str, Any], field: Mapping[str, Any]) -> str:
     return str(field.get("type", ""))
 
 
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that says all by itself: a tool answers it without the head of the log."""
+
+
 class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
     """The answer of a tool. `position` is the head of the log: before the read, or after the write."""
 
@@ -115,7 +116,9 @@ class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return it as text for a model: a text as it is, anything else as JSON without what is empty."""
-        return self.result if isinstance(self.result, str) else lean_json(self)
+        if isinstance(self.result, str):
+            return self.result
+        return to_printable_json(_lean(self.result if isinstance(self.result, Shown) else self)).decode()
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +145,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Awaitable[Any]]
     effect: Effect
     arguments: type[msgspec.Struct]
+    returns: Any
     reads_too: bool = False
     """Whether it can be called only to read, although it writes as well."""
 
@@ -149,6 +153,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments."""
         return schema_of(self.arguments)
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of its answers, None where these are text. An answer leaves out what is empty."""
+        return None if self.returns is str else schema_of(self.returns, requires=False)
 
     async def ask(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any] | Refusal:
         """Return an answer or a refusal. Never raises: a failed call must not end the service of other clients."""
@@ -195,13 +204,15 @@ def made(
     description: str,
     *,
     like: Callable[..., Any] | None = None,
+    returns: Any = None,
     leave_out: tuple[str, ...] = (),
     reads_too: bool = False,
     **types: Any,
 ) -> Tool:
     """Return the tool that calls `function` with a memory and the keywords of `like`, by default its own.
 
-    `types` adds keywords, which come first, or overrides the types of the signature.
+    `types` adds keywords, which come first, or overrides the types of the signature. `returns` is the type of the
+    results, by default that of the signature.
     """
     signature = inspect.signature(like or function).parameters
     hints = get_type_hints(like or function, include_extras=True)
@@ -214,12 +225,17 @@ def made(
         for key, default in defaults.items()
     ]
     arguments = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+    returns = hints["return"] if returns is None else returns
+    if get_origin(returns) is Results:
+        returns = list[get_args(returns)]  # type: ignore[misc]
+    is_whole = isinstance(returns, type) and issubclass(returns, str | Shown)
     return Tool(
         name=name,
         description=" ".join(description.split()),
         function=function,
         effect=effect,
         arguments=arguments,
+        returns=returns if is_whole else Answer[returns],
         reads_too=reads_too,
     )
 
@@ -261,26 +277,30 @@ def _as_wanted(value: Any, kinds: set[type]) -> Any:
 
 
 @cache  # Lazily: most schemas are never needed.
-def schema_of(type_: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a struct, inlined at the top level, where clients expect an object."""
+def schema_of(type_: Any, *, requires: bool = True) -> dict[str, Any]:
+    """Return the JSON Schema of a struct, inlined at the top level, where clients expect an object.
+
+    With `requires=False` an object may leave out any of its fields.
+    """
     (reference,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     own: dict[str, Any] = parts.pop(reference["$ref"].rpartition("/")[2])
-    short: dict[str, Any] = _short(own | ({"$defs": parts} if parts else {}))
-    return short
+    return _short(own | ({"$defs": parts} if parts else {}), requires=requires)
 
 
-def _short(schema: Any) -> Any:
+def _short(schema: dict[str, Any], *, requires: bool) -> dict[str, Any]:
     """Return a schema without what costs a model tokens and says nothing: titles, nulls, empty defaults."""
-    if isinstance(schema, list):
-        return [_short(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
+
+    def short(item: Any) -> Any:
+        if isinstance(item, list):
+            return [short(each) for each in item]
+        return _short(item, requires=requires) if isinstance(item, dict) else item
+
     if "properties" in schema:
-        schema = schema | {"properties": {key: _short(item) for key, item in schema["properties"].items()}}
+        schema = schema | {"properties": {key: short(item) for key, item in schema["properties"].items()}}
     kept = {
-        key: item if key == "properties" else _short(item)
+        key: item if key == "properties" else short(item)
         for key, item in schema.items()
-        if not (key == "title" or (key == "default" and not item) or (key, item) == ("required", []))
+        if not (key == "title" or (key == "default" and not item) or (key == "required" and not (requires and item)))
     }
     if "enum" in kept:
         kept["enum"] = [value for value in kept["enum"] if value is not None]
