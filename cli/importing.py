@@ -10,8 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mnemolog.adapters.importers.import_files import ImportReport, import_files
-from mnemolog.adapters.importers.preview import FilePreview, holds_turns, preview_files
+from mnemolog.adapters.importers.import_files import FilePreview, ImportReport, holds_turns, import_files, preview_files
 from mnemolog.audit.exports import import_log, is_log_export
 from mnemolog.audit.results import LogImport
 from mnemolog.cli import output

@@ -28,11 +28,6 @@ Names = Mapping[str, Sequence[str]]
 OF: Final = "conversation "
 """Begins the names of fields that a message has from the conversation that it is in."""
 
-_INHERITED: Final = ("session", "session_title", "scope", "agent")
-_IDS: Final = ("id", "uuid", "key")
-_WRAPPERS: Final = ("data", "kwargs", "message")
-_ONE_SOURCE: Final = frozenset({"role"})
-_FIELD: Final = "field"
 _USUAL: Final = {target: tuple(map(folded, names)) for target, names in DEFAULT_FIELDS.items()}
 
 
@@ -52,7 +47,7 @@ def usual_names(fields: Iterable[str]) -> Names:
 
 def unwrapped(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message with the fields of the object in it that holds the text, as in files of LangChain (`data`)."""
-    for name in _WRAPPERS:
+    for name in ("data", "kwargs", "message"):
         inner = message.get(name)
         if isinstance(inner, dict) and "text" in usual_names(inner):
             outer = {field: value for field, value in message.items() if field != name}
@@ -67,8 +62,11 @@ def guessed_names(fields: Iterable[str]) -> Names:
     own = usual_names(field for field in fields if not field.startswith(OF))
     around = [field.removeprefix(OF) for field in fields if field.startswith(OF)]
     usual = usual_names(around)
-    found = {target: [*own.get(target, ()), *(OF + name for name in usual.get(target, ()))] for target in _INHERITED}
-    found["session"] += [OF + name for name in _IDS if name in around]
+    found = {
+        target: [*own.get(target, ()), *(OF + name for name in usual.get(target, ()))]
+        for target in ("session", "session_title", "scope", "agent")
+    }
+    found["session"] += [OF + name for name in ("id", "uuid", "key") if name in around]
     return {**own, **found}
 
 
@@ -84,13 +82,13 @@ def parse_field_map(options: Sequence[str]) -> FieldMap:
             target, equals, names = (piece.strip() for piece in part.partition("="))
             fields = tuple(name.strip() for name in names.split("+"))
             if target not in DEFAULT_FIELDS:
-                raise InvalidInput(_FIELD, f"{target!r} is not a target; use one of {', '.join(DEFAULT_FIELDS)}")
+                raise InvalidInput("field", f"{target!r} is not a target; use one of {', '.join(DEFAULT_FIELDS)}")
             if not equals or not all(fields):
-                raise InvalidInput(_FIELD, f"{part.strip()!r} names no field; write it like {target}=name or a+b")
+                raise InvalidInput("field", f"{part.strip()!r} names no field; write it like {target}=name or a+b")
             if target in sources:
-                raise InvalidInput(_FIELD, f"{target!r} is given twice; join fields with '+'")
-            if target in _ONE_SOURCE and len(fields) > 1:
-                raise InvalidInput(_FIELD, f"{target!r} takes one field")
+                raise InvalidInput("field", f"{target!r} is given twice; join fields with '+'")
+            if target == "role" and len(fields) > 1:
+                raise InvalidInput("field", f"{target!r} takes one field")
             sources[target] = fields
     return sources
 

@@ -24,7 +24,6 @@ from mnemolog.adapters.importers.turn import (
     NOT_SAID,
     ImportedTurn,
     LeftOut,
-    SaidTurn,
     TurnMaker,
     stem_of,
     text_or_none,
@@ -33,8 +32,6 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import Role, folded, left_out_of, names_model, role_beside, role_of, said_in
 
-_WORDS: Final = " "
-_PATH: Final = "/"
 _THOUGHT: Final = frozenset(("thought", "isthought"))
 _WHOLE: Final = DEFAULT_FIELDS.keys() - {"text", "tool_calls", "metadata"}
 """Parts of a turn whose fields are read whole, although the turn may have them in another form."""
@@ -135,7 +132,7 @@ class MessageReader:
         content = found.get("text", [])
         role: object = None
         texts = [value for _, value in content if isinstance(value, str)]
-        text = _WORDS.join(value for value in texts if not value.isspace())
+        text = " ".join(value for value in texts if not value.isspace())
         if not text or len(texts) < len(content):
             own = {} if self._form.fields else fields  # With what was spoken or refused beside the text.
             said = said_in({**own, "role": Role.USER, "content": _parts(content), "tool_calls": calls or None})
@@ -147,23 +144,24 @@ class MessageReader:
             named = self._fields.get("text")
             missing = f"no field {' or '.join(map(repr, named))}" if named else "no field with a usual name for a text"
             raise _asked("text", missing, fields)
-        speaker = _joined(found.get("speaker"), _WORDS)
+        speaker = _joined(found.get("speaker"))
         if role is None:
-            role, speaker = self._role(_joined(found.get("role"), _WORDS), speaker, fields)
-        turn = SaidTurn(
-            session=_joined(found.get("session"), _PATH) or message.session or self._stem,
-            session_title=_joined(found.get("session_title"), _WORDS),
-            scope=_joined(found.get("scope"), _PATH) or "",
-            agent=_joined(found.get("agent"), _WORDS),
+            role, speaker = self._role(_joined(found.get("role")), speaker, fields)
+        return self._maker.turn(
+            message.line,
+            message.where,
+            session=_joined(found.get("session"), "/") or message.session or self._stem,
+            session_title=_joined(found.get("session_title")),
+            scope=_joined(found.get("scope"), "/") or "",
+            agent=_joined(found.get("agent")),
             role=role,
             speaker=speaker,
             text=text,
-            key=_joined(found.get("key"), _PATH),
+            key=_joined(found.get("key"), "/"),
             time=_time(found.get("time")),
             tool_calls=calls,
             metadata=metadata,
         )
-        return self._maker.turn(turn, message.line, message.where)
 
     def _metadata(self, found: Found) -> dict[str, Any]:
         """Return the content of objects, and fields that `--field` names under their names."""
@@ -206,7 +204,7 @@ def shown_fields(fields: Iterable[str]) -> str:
     return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown
 
 
-def _joined(found: Found | None, glue: str) -> str | None:
+def _joined(found: Found | None, glue: str = " ") -> str | None:
     """Return the fields of a target joined to one text, None if there are none. Raises `InvalidInput`."""
     if not found:
         return None
@@ -224,7 +222,7 @@ def _parts(found: Found) -> list[Any]:
 
 
 def _time(found: Found | None) -> object:
-    return found[0][1] if found and len(found) == 1 else _joined(found, _WORDS)
+    return found[0][1] if found and len(found) == 1 else _joined(found)
 
 
 def _tool_calls(found: Found) -> list[Any]:

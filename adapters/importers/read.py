@@ -13,7 +13,7 @@ from mnemolog.adapters.importers import unread
 from mnemolog.adapters.importers.entry import Reader
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import Format, Message
-from mnemolog.adapters.importers.formats import chatgpt, claude_ai, claude_code, codex, csv_table, flat, stores
+from mnemolog.adapters.importers.formats import claude_code, codex, csv_table, exports, flat
 from mnemolog.adapters.importers.message_reader import MessageReader, shown_fields
 from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, objects_on, values
 from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker, stem_of
@@ -25,13 +25,13 @@ from mnemolog.infra.text_file import Progress
 _OF_PROGRAMS: Final = (
     claude_code.FORMAT,
     codex.FORMAT,
-    chatgpt.FORMAT,
-    claude_ai.FORMAT,
+    exports.CHATGPT,
+    exports.CLAUDE_AI,
     flat.ZEP,
     flat.MEM0,
-    stores.CHROMA,
-    stores.LANGGRAPH,
-    stores.LETTA,
+    flat.CHROMA,
+    flat.LANGGRAPH,
+    flat.LETTA,
     flat.OPENAI,
 )
 BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, csv_table.FORMAT, *_OF_PROGRAMS)}

@@ -20,6 +20,7 @@ SAMPLES_MAX: Final = 100
 DOCUMENT_BYTES_MAX: Final = 4 << 30
 _DECODER: Final = msgspec.json.Decoder()
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+"""Splits an array; an element that is not UTF-8 raises when it is decoded."""
 _PYTHON: Final = json.JSONDecoder()
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _BEGINNING: Final = re.compile(r'(?<![:\[,])(?<![:\[,] )\{"')
@@ -141,7 +142,10 @@ def whole_document(source: Source) -> JsonValue | None:
 
 
 def _elements(source: Source, *, sample: bool) -> Iterator[JsonValue]:
-    items = _split(source)
+    try:
+        items = [memoryview(element) for element in _decoded_by(_ELEMENTS, source.document())]
+    except BrokenDocument as error:
+        raise _broken(source, error) from error
     total, done = sum(map(len, items)) or 1, 0
     for number, data in enumerate(items[:SAMPLES_MAX] if sample else items, start=1):
         try:
@@ -154,13 +158,6 @@ def _elements(source: Source, *, sample: bool) -> Iterator[JsonValue]:
         done += len(data)
         if not sample:
             source.tell(source.size if number == len(items) else done * source.size // total)
-
-
-def _split(source: Source) -> list[memoryview]:
-    try:
-        return elements(source.document())
-    except BrokenDocument as error:
-        raise _broken(source, error) from error
 
 
 def _broken(source: Source, error: BrokenDocument) -> ImportRefused:
@@ -236,14 +233,6 @@ def values_on(line: bytes) -> tuple[list[Any], InvalidInput | None]:
             gaps += text[reached : began.start()].strip()
             reached = begin = end
     return found, wrong if not found or gaps or text[reached:].strip() else None
-
-
-def elements(data: bytes | memoryview) -> list[memoryview]:
-    """Return the elements of a JSON array as text, each to be decoded on its own.
-
-    Raises `BrokenDocument` when this is not an array. An element that is not UTF-8 raises when it is decoded.
-    """
-    return [memoryview(element) for element in _decoded_by(_ELEMENTS, data)]
 
 
 def _explained(data: bytes, error: Exception) -> BrokenDocument:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,42 +28,46 @@ def shown(nodes: Mapping[str, Node], current: object) -> tuple[list[dict[str, An
     """
     up, down = _links(nodes)
     said = {name for name, node in nodes.items() if isinstance(node.message, dict)}
-    leads: set[str] = set()
+    leads = set[str]()
     for name in said:
-        at: str | None = name
-        while at is not None and at not in leads:
-            leads.add(at)
-            at = up.get(at)
-    branches, seen = [], set()
+        leads.update(_walk(name, lambda at: None if up.get(at) in leads else up.get(at)))
 
-    def said_on(path: list[str]) -> list[str]:
-        return [name for name in path if name in said]
+    def last_child(at: str) -> str | None:
+        return next((child for child in reversed(down.get(at, {})) if child in leads), None)
 
     roots = [name for name in dict.fromkeys((*nodes, *up.values())) if name not in up]
-    for name in (*roots, *nodes):
-        if name in seen:
-            continue
-        root = _walk(name, up.get)[-1]  # Parents may form a circle: then it is a node of that.
-        seen.add(root)
-        part = [root]
-        for name in part:
-            below = [child for child in down.get(name, ()) if child not in seen]
-            seen.update(below)
-            part += below
+    branches = []
+    for part in _parts((*roots, *nodes), up, down):
         to_current = _walk(current, up.get)[::-1] if isinstance(current, str) and current in part else []
-        to_end = _walk(root, lambda at: next((child for child in reversed(down.get(at, {})) if child in leads), None))
-        if branch := said_on(to_current) or said_on(to_end):
-            branches.append(branch)
-    place = {name: number for number, name in enumerate(nodes)}
-    times = {branch[0]: nodes[branch[0]].message.get("create_time") for branch in branches}
-    timed = all(isinstance(time, int | float) for time in times.values())
-    branches.sort(key=lambda branch: times[branch[0]] if timed else place[branch[0]])
-    messages = [nodes[name].message for branch in branches for name in branch]
+        ways = [[name for name in way if name in said] for way in (to_current, _walk(part[0], last_child))]
+        if any(ways):
+            branches.append(ways[0] or ways[1])
+    messages = [nodes[name].message for branch in _in_order(nodes, branches) for name in branch]
     broken = sum(not (node.message is None or isinstance(node.message, dict)) for node in nodes.values())
     missing = sum(name not in nodes for name in {*up, *roots})
     if roots and not nodes.keys() & set(roots):
         missing -= 1  # Exports of claude.ai name a root that they do not have.
     return messages, Counter({OTHER_BRANCH: len(said) - len(messages), DAMAGED: broken + missing})
+
+
+def _parts(names: Iterable[str], up: Mapping[str, str], down: Mapping[str, Mapping[str, None]]) -> Iterator[list[str]]:
+    """Yield the nodes of each part that hangs together, its root first."""
+    seen = set[str]()
+    for name in names:
+        if name not in seen:
+            part = [_walk(name, up.get)[-1]]  # Parents may form a circle: then it is a node of that.
+            for at in part:  # It grows.
+                seen.add(at)
+                part += [child for child in down.get(at, ()) if child not in seen]
+            yield part
+
+
+def _in_order(nodes: Mapping[str, Node], branches: Sequence[list[str]]) -> list[list[str]]:
+    """Return branches by the times of their first messages; by their places, if one has no time."""
+    place = {name: number for number, name in enumerate(nodes)}
+    times = {branch[0]: nodes[branch[0]].message.get("create_time") for branch in branches}
+    timed = all(isinstance(time, int | float) for time in times.values())
+    return sorted(branches, key=lambda branch: times[branch[0]] if timed else place[branch[0]])
 
 
 def shown_of(

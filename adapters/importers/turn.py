@@ -33,39 +33,34 @@ from mnemolog.domain.session import checked_key, checked_session_id
 from mnemolog.domain.unicode_normalization import normalized
 
 
-class TurnInFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn has as it is said and as it is imported."""
-
-    session: str
-    """The source's own name of the session."""
-    scope: str = ""
-    """Empty if the source names none."""
-    agent: str | None = None
-    speaker: str | None = None
-    text: str
-    is_final: bool = False
-    """Whether the turn with this key never changes in the file, as in a transcript that a program only appends to."""
-    tool_calls: list[Any] = []
-    metadata: dict[str, Any] = {}
-
-
-class ImportedTurn(TurnInFile, frozen=True, kw_only=True):
+class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that was read from a file. Reading the same file again gives the same turn."""
 
     path: Path
     line: int
     """Line number from 1; in a JSON document the number of the message, as in `where`."""
+    session: str
+    """The source's own name of the session."""
     session_title: str
     """A label for people."""
+    scope: str = ""
+    """Empty if the source names none."""
+    agent: str | None = None
     role: Role
+    speaker: str | None = None
+    text: str
     key: str
     """Unique within the session, and the same in every run."""
     by_place: bool = False
     """Whether the key is made from role, time and number, because the file has no id for the turn."""
+    is_final: bool = False
+    """Whether the turn with this key never changes in the file, as in a transcript that a program only appends to."""
     said_at: int | None
     """Microseconds since the Unix epoch, UTC."""
     where: str
     """`line 12`, or `message 12` in a JSON document."""
+    tool_calls: list[Any] = []
+    metadata: dict[str, Any] = {}
 
 
 EMPTY: Final = "empty"
@@ -88,17 +83,6 @@ _CACHED: Final = 4_096
 _session = lru_cache(_CACHED)(checked_session_id)
 _scope = lru_cache(_CACHED)(parse_scope)
 _label = lru_cache(_CACHED)(checked_label)
-
-
-class SaidTurn(TurnInFile, frozen=True, kw_only=True):
-    """What a file says of a turn, not checked yet. The text may be empty if tools are called."""
-
-    role: object
-    """A word of any provider."""
-    session_title: str | None = None
-    key: str | None = None
-    time: object = None
-    """In any form that is not ambiguous."""
 
 
 def redacted(turn: ImportedTurn, redaction: Redaction) -> ImportedTurn:
@@ -142,37 +126,56 @@ class TurnMaker:
         self.path, self.keys = path, keys
         self.left_out: Counter[str] = Counter()
 
-    def turn(self, said: SaidTurn, line: int, where: str = "") -> ImportedTurn:
+    def turn(
+        self,
+        line: int,
+        where: str = "",
+        *,
+        session: str,
+        role: object,
+        text: str,
+        session_title: str | None = None,
+        scope: str = "",
+        agent: str | None = None,
+        speaker: str | None = None,
+        key: str | None = None,
+        is_final: bool = False,
+        time: object = None,
+        tool_calls: list[Any],
+        metadata: dict[str, Any],
+    ) -> ImportedTurn:
         """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`; `LeftOut` for an empty one.
 
-        A turn that only calls tools has a text that names them. Calls too large for the log are shortened. A turn
-        without a key gets one (`KeyMaker`).
+        `role` is a word of any provider, `time` in any form that is not ambiguous. A turn that only calls tools has a
+        text that names them. Calls too large for the log are shortened. A turn without a key gets one (`KeyMaker`).
         """
-        role, text, metadata = parse_role(said.role), said.text, said.metadata
-        calls, shortened = _fitting_calls(said.tool_calls) if said.tool_calls else ([], False)
+        role = parse_role(role)
+        calls, shortened = _fitting_calls(tool_calls) if tool_calls else ([], False)
         if not text or text.isspace():
             if not calls:
                 raise LeftOut(EMPTY)
             text = calls_text(calls)
         if shortened:
             metadata = metadata | {"tool_calls_shortened": True}
-        said_at = None if _is_unset(said.time) else parse_time("time", said.time)
-        session = self._seen("session", said.session)
-        key = said.key or self.keys.key(session, role, said_at)
+        said_at = None if _is_unset(time) else parse_time("time", time)
+        session = self._seen("session", session)
+        known_by = key or self.keys.key(session, role, said_at)
+        title = self._seen("title", session_title or "")
+        agent, speaker = self._seen("agent", agent or ""), self._seen("speaker", speaker or "")
         return ImportedTurn(
             path=self.path,
             line=line,
             where=where or f"line {line}",
             session=_session(session),
-            session_title=as_label(self._seen("title", said.session_title or "")) or "",
-            scope=_scope(self._seen("scope", said.scope)),
-            agent=_label("agent", agent) if (agent := self._seen("agent", said.agent or "")) else None,
+            session_title=as_label(title) or "",
+            scope=_scope(self._seen("scope", scope)),
+            agent=_label("agent", agent) if agent else None,
             role=role,
-            speaker=_label("speaker", speaker) if (speaker := self._seen("speaker", said.speaker or "")) else None,
+            speaker=_label("speaker", speaker) if speaker else None,
             text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
-            key=checked_key(key),
-            by_place=not said.key,
-            is_final=said.is_final,
+            key=checked_key(known_by),
+            by_place=not key,
+            is_final=is_final,
             said_at=said_at,
             tool_calls=checked_json("tool_calls", calls, bytes_max=METADATA_BYTES_MAX) if calls else [],
             metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},

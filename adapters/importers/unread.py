@@ -70,7 +70,6 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 class _Field(msgspec.Struct):
     path: str = ""
-    reason: str = ""
     is_read: bool = False
     is_kind: bool = False
     is_text: bool = False
@@ -103,14 +102,13 @@ class Walk:
                 elif not field.is_kind and not (
                     isinstance(inner, str) and (inner.isspace() or (turns and turns.hold(inner, field.is_text)))
                 ):
-                    found.append((field.reason, inner))
+                    found.append((FIELD + field.path, inner))
         return found
 
     def _below(self, at: _Field, name: str) -> _Field:
         path = f"{at.path}.{name}" if at.path else str(name)
         made = _Field(
             path,
-            FIELD + path,
             is_read=path in self._read,
             is_kind=may_tell_role(path) or name in _KINDS,
             is_text=at.is_text or path in _TEXTS,

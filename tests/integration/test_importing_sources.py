@@ -10,7 +10,7 @@ import pytest
 
 from mnemolog import MemoryStore, MnemologError, import_log
 from mnemolog.adapters.importers import FORMATS, detect_format, import_files, read_turns, source
-from mnemolog.adapters.importers.preview import preview_files
+from mnemolog.adapters.importers.import_files import preview_files
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.infra import text_file
 from mnemolog.infra.text_file import UNPACKED_BYTES_MIN

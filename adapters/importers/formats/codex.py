@@ -21,11 +21,10 @@ from mnemolog.adapters.importers.entry import (
 )
 from mnemolog.adapters.importers.fields import value_at
 from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.turn import SaidTurn, TurnMaker, stem_of, text_or_none
+from mnemolog.adapters.importers.turn import TurnMaker, stem_of, text_or_none
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message import content_text
 
-_TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS: Final = {
     "function_call": ("name", "namespace", "arguments"),
     "custom_tool_call": ("name", "input"),
@@ -53,9 +52,8 @@ _SHELL: Final = re.compile(r"\s*<user_shell_command>\s*<command>(.*?)</command>"
 
 def is_rollout_line(row: dict[str, Any]) -> bool:
     """Whether a line can only come from a rollout."""
-    return (
-        row.get("type") in _TYPES and isinstance(row.get("payload"), dict) and "timestamp" in row
-    ) or _is_early_beginning(row)
+    is_item = row.get("type") in ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+    return (is_item and isinstance(row.get("payload"), dict) and "timestamp" in row) or _is_early_beginning(row)
 
 
 def _is_early_beginning(row: dict[str, Any]) -> bool:
@@ -131,16 +129,14 @@ class CodexReader:
             return None
         session, meta = self.state["session"], self.state.get("meta", {})
         turn = self._maker.turn(
-            SaidTurn(
-                session=session,
-                session_title=name_of(session, meta.get("cwd", "")),
-                role=role,
-                text=text,
-                time=row.get("timestamp"),
-                tool_calls=calls,
-                metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | about,
-            ),
             line,
+            session=session,
+            session_title=name_of(session, meta.get("cwd", "")),
+            role=role,
+            text=text,
+            time=row.get("timestamp"),
+            tool_calls=calls,
+            metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | about,
         )
         asks = role == "user" and not _is_shell(item)
         if asks:
