@@ -28,7 +28,15 @@ class Session:
         at = self.greeting.index(b"K\x00\x00\x00\x0c") + 5  # The number of the session: a pooler invents one.
         self.greeting = self.greeting[:at] + struct.pack("!i", 7) + self.greeting[at + 4 :]
         self.client = None
-        threading.Thread(target=self.answer, daemon=True).start()
+        self.answering = threading.Thread(target=self.answer, daemon=True)
+        self.answering.start()
+
+    def close(self):
+        """End the session: closing a socket alone would leave its reader blocked."""
+        with suppress(OSError):
+            self.server.shutdown(socket.SHUT_RDWR)
+        self.answering.join()
+        self.server.close()
 
     def answer(self):
         with suppress(OSError):  # A client is gone, or the test is over.
@@ -68,7 +76,7 @@ def pooler(folder, url, *, shares_sessions):
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         for session in sessions:
-            session.server.close()
+            session.close()
 
 
 def test_a_pooler_that_gives_each_client_its_session_is_no_different(tmp_path, postgres_url):
