@@ -122,9 +122,7 @@ async def _problem(request: Request, error: Any) -> Response:
 async def _http_problem(_: Request, error: Any) -> Response:
     status, headers = HTTPStatus(error.status_code), error.headers or {}
     why = f"this path takes {headers['Allow']}" if "Allow" in headers else error.detail
-    response = problem_response(problem(status.phrase.replace(" ", ""), status, why))
-    response.headers.update(headers)
-    return response
+    return problem_response(problem(status.phrase.replace(" ", ""), status, why), **headers)
 
 
 async def _gone(_: Request, __: Any) -> Response:

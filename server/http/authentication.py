@@ -39,7 +39,7 @@ from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_
 from mnemolog.infra.runtime.files import read_file
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.server.http.connections import MINUTE_S, PEER, RUNNING
-from mnemolog.server.http.problems import RequestRefused, problem, problem_of, send_problem
+from mnemolog.server.http.problems import RequestRefused, problem, problem_of, problem_response
 from mnemolog.server.http.routes import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.store import MemoryStore
 
@@ -59,7 +59,7 @@ PARTS_MAX: Final = 1_000
 ADDRESSES_MAX: Final = 10_000
 """Addresses whose invalid tokens are counted."""
 BEARER: Final = b"bearer "
-CHALLENGE: Final = b'Bearer realm="mnemolog"'
+CHALLENGE: Final = 'Bearer realm="mnemolog"'
 VARY: Final = ("accept", "authorization", "cookie", "origin", SCOPE_HEADER)
 """Headers that a kept answer depends on. So it does on the one in which a proxy names people."""
 SAFE: Final = frozenset(("GET", "HEAD"))
@@ -330,7 +330,7 @@ class Authentication:
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
         except (MnemologError, RequestRefused) as error:
-            await send_problem(send, problem_of(error))
+            await problem_response(problem_of(error))(scope, receive, send)
             return
         scope.setdefault("state", {}).update(caller=caller, vary=self._vary)
         # The tools of MCP pass warnings about scopes on.
@@ -373,7 +373,7 @@ class Authentication:
 
         return delayed
 
-    def _counting(self, send: Send, address: str) -> Send:
+    def _counting(self, scope: Any, receive: Any, send: Send, address: str) -> Send:
         """Return what sends the answer to a login. Each with an invalid token counts; too many lead to 429."""
         is_refused = False
 
@@ -381,7 +381,7 @@ class Authentication:
             nonlocal is_refused
             if message.get("status") == 401 and (wait_s := self._failures.wait_s(address)):
                 is_refused = True
-                await _send_wait(send, wait_s)
+                await _too_many(wait_s)(scope, receive, send)
             elif not is_refused:
                 await send(message)
 
@@ -396,23 +396,20 @@ class Authentication:
             is_login = path == self._login and scope["method"] not in SAFE
             if (running := scope.setdefault("state", {}).get(RUNNING)) is not None:
                 running.body_max = PUBLIC_BODY_MAX
-            await self._app(scope, receive, self._counting(send, address) if is_login else send)
+            await self._app(scope, receive, self._counting(scope, receive, send, address) if is_login else send)
         elif is_wrong and (wait_s := self._failures.wait_s(address)):
-            await _send_wait(send, wait_s)
+            await _too_many(wait_s)(scope, receive, send)
         elif self._login and not is_program(path) and b"text/html" in headers.get(b"accept", b""):
             asked = path + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
             back = asked if scope["method"] in SAFE else "/"
             location = f"{self._login}?next={quote(back, safe='')}"
-            await Response(status_code=303, headers={"location": location, "cache-control": "no-store"})(
-                scope, receive, send
-            )
+            answer = Response(status_code=303, headers={"location": location, "cache-control": "no-store"})
+            await answer(scope, receive, send)
         else:
             why = "the token is not valid: it is unknown, revoked or expired" if is_wrong else "a token is needed"
             hint = "send the header `Authorization: Bearer TOKEN` (`connect(…, token=…)`); `token create` makes one"
-            invalid = b', error="invalid_token"' if is_wrong else b""
-            await send_problem(
-                send, problem("Unauthorized", 401, why, hint), (b"www-authenticate", CHALLENGE + invalid)
-            )
+            challenge = {"www-authenticate": CHALLENGE + (', error="invalid_token"' if is_wrong else "")}
+            await problem_response(problem("Unauthorized", 401, why, hint), **challenge)(scope, receive, send)
 
 
 def until_refusal_s(began: float, now: float) -> float:
@@ -420,10 +417,10 @@ def until_refusal_s(began: float, now: float) -> float:
     return REFUSED_S - (now - began) % REFUSED_S
 
 
-async def _send_wait(send: Any, wait_s: int) -> None:
+def _too_many(wait_s: int) -> Response:
     why = "too many requests with an invalid token came from this address"
     members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
-    await send_problem(send, members, (b"retry-after", str(wait_s).encode()))
+    return problem_response(members, **{"retry-after": str(wait_s)})
 
 
 def is_program(path: str) -> bool:

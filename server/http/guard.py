@@ -20,7 +20,7 @@ from mnemolog.server.http.authentication import SAFE
 from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.monitoring import Metrics
-from mnemolog.server.http.problems import STOPPING, problem, send_problem
+from mnemolog.server.http.problems import STOPPING, problem, problem_response
 
 HUNG_UP: Final = 499
 """The status in metrics and logs of a request whose client hung up before it was answered."""
@@ -128,7 +128,8 @@ class RequestLimit:
             return
         if not self._free:
             why = f"the server answers {self._requests} requests already"
-            await send_problem(send, problem("TooBusy", 503, why, "send the request again later"))
+            refused = problem_response(problem("TooBusy", 503, why, "send the request again later"))
+            await refused(scope, receive, send)
             return
         self._free -= 1
         try:
@@ -169,7 +170,7 @@ class _GuardedRequest:
                 await probe(self.scope, self.receive, self.send)
             elif (refused := guard.refusal(self.scope)) is not None:
                 # What follows on the connection may be what a proxy has taken for the body of this request.
-                await send_problem(self.send, refused, (b"connection", b"close"))
+                await problem_response(refused, connection="close")(self.scope, self.receive, self.send)
             else:
                 await guard.app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -180,7 +181,8 @@ class _GuardedRequest:
                 raise AnswerCut from None
             # The server stops, and has waited for this request.
             why = "the server stops, and this call took too long; it may have been completed"
-            await send_problem(self.send, problem(STOPPING, 503, why, "send the request again, a write with its key"))
+            stopping = problem(STOPPING, 503, why, "send the request again, a write with its key")
+            await problem_response(stopping)(self.scope, self.receive, self.send)
         except Exception:  # The application has logged it, without what it says of the content.
             if not self._complete:
                 raise AnswerCut from None

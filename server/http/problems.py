@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROBLEM_JSON: Final = "application/problem+json"
 TYPES: Final = "urn:mnemolog:problem:"
 """The beginning of every `type`. It names the problem; there is no page behind it."""
-RETRY_AFTER_S: Final = 1
+RETRY_AFTER_S: Final = "1"
 """When a request that was answered with 503 may succeed, in seconds."""
 STOPPING: Final = "Stopping"
 """The title of the answer to a call that a stop of the server has ended. It may have been completed."""
@@ -143,35 +143,14 @@ def place_of(error: BaseException) -> dict[str, Any]:
     return {"file": frame.filename, "line": frame.lineno}
 
 
-def problem_headers(members: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of the answer that a problem is."""
-    headers = [(b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store")]
-    if members["status"] == 503:
-        headers.append((b"retry-after", str(RETRY_AFTER_S).encode()))
-    return headers
-
-
-def problem_response(members: Mapping[str, Any]) -> Response:
-    """Return a problem as an answer of Starlette."""
+def problem_response(members: Mapping[str, Any], **headers: str) -> Response:
+    """Return a problem as the whole answer to a request, with more headers."""
     from starlette.responses import Response  # Clients use this module without it.
 
-    headers = {name.decode(): value.decode() for name, value in problem_headers(members)}
-    return Response(to_body(members), members["status"], headers)
-
-
-async def send_problem(
-    send: Callable[[Any], Awaitable[None]], members: Mapping[str, Any], *headers: tuple[bytes, bytes]
-) -> None:
-    """Send a problem as the whole answer to a request, with more headers."""
-    body = to_body(members)
-    sent = [*problem_headers(members), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": members["status"], "headers": sent})
-    await send({"type": "http.response.body", "body": body})
-
-
-def to_body(members: Mapping[str, Any]) -> bytes:
-    """Return a problem as JSON."""
-    return to_printable_json(members, enc_hook=str)
+    if members["status"] == 503:
+        headers["retry-after"] = RETRY_AFTER_S
+    headers |= {"content-type": PROBLEM_JSON, "cache-control": "no-store"}
+    return Response(to_printable_json(members, enc_hook=str), members["status"], headers)
 
 
 def error_of(body: bytes) -> errors.MnemologError | None:

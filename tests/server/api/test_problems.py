@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.domain.errors import MnemologError
-from mnemolog.server.http.problems import error_of, hint_of, problem_headers, problem_of, status_of, to_body
+from mnemolog.server.http.problems import error_of, hint_of, problem_of, problem_response, status_of
 from tests.example_errors import EXAMPLES, PATH
 
 
@@ -25,10 +25,10 @@ def test_an_error_is_a_problem_of_rfc_9457_and_is_raised_again_with_the_same_fie
     assert 400 <= members["status"] == status_of(type(error)) < 600
     assert members["detail"] == str(error)
     assert bool(members["hint"]) == bool(error.hint)
-    names = {name for name, _ in problem_headers(members)}
-    assert (b"retry-after" in names) == (status_of(type(error)) == 503)
-    assert {b"content-type", b"cache-control"} <= names
-    again = error_of(to_body(members))
+    response = problem_response(members)
+    assert ("retry-after" in response.headers) == (status_of(type(error)) == 503)
+    assert {"content-type", "cache-control"} <= set(response.headers)
+    again = error_of(response.body)
     assert type(again) is type(error)
     assert again.args == error.args
     fields = [{name: value for name, value in vars(one).items() if name != "_hint"} for one in (again, error)]
