@@ -47,8 +47,7 @@ from mnemolog.projections.recall.prefetch_ticket import (
 from mnemolog.projections.recall.question import SearchOptions
 from mnemolog.results import NewTurn
 from mnemolog.server.client.connection import Connection
-from mnemolog.server.client.operation import exported_into
-from mnemolog.server.client.remote import BY_NAME, Remote, remote
+from mnemolog.server.client.operation import BY_NAME, Remote, exported_into, remote
 from mnemolog.server.http.serialization import Prefetch, Prefetched, SessionFound, SessionThen
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore

@@ -207,7 +207,7 @@ def test_long_lists_are_fetched_page_by_page(store, monkeypatch):
     """Without a gap or a repetition, forwards and backwards."""
     session = store.session("trip")
     session.record_many([{"role": "user", "content": f"turn {n}"} for n in range(57)])
-    monkeypatch.setattr("mnemolog.server.client.remote.PAGE_MAX", 10)
+    monkeypatch.setattr("mnemolog.server.client.operation.PAGE_MAX", 10)
     assert [turn.text for turn in session.turns(limit=45)] == [f"turn {n}" for n in range(45)]
     assert [turn.text for turn in session.turns(newest_first=True, limit=25)] == [f"turn {56 - n}" for n in range(25)]
     assert [turn.text for turn in session.turns(last=25)] == [f"turn {n}" for n in range(32, 57)]

@@ -12,9 +12,8 @@ import filelock
 from mnemolog.adapters.importers.formats import codex
 from mnemolog.adapters.importers.transcripts.file_offsets import FILE, FileOffsets, Overtaken
 from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
-from mnemolog.adapters.importers.transcripts.lookup import StoreLookup
 from mnemolog.adapters.importers.transcripts.reading import FORMATS, begin
-from mnemolog.adapters.importers.transcripts.recording import Recorder, Report
+from mnemolog.adapters.importers.transcripts.recording import Recorder, Report, StoreLookup
 from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.display import Bytes

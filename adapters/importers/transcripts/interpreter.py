@@ -11,8 +11,7 @@ from typing import Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
 from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor, LineCursor, Links, ReadState
-from mnemolog.adapters.importers.transcripts.lookup import StoreLookup, is_copy
-from mnemolog.adapters.importers.transcripts.recording import Recorder
+from mnemolog.adapters.importers.transcripts.recording import Recorder, StoreLookup, is_copy
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import SCOPE_BYTES_MAX, without_unseen
 from mnemolog.domain.position import Position

@@ -20,7 +20,7 @@ from mnemolog import (
     errors,
 )
 from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
-from mnemolog.adapters.openai_agents.items import ROLES
+from mnemolog.adapters.openai_agents.session import ROLES
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
 from mnemolog.adapters.support.store_access import log_of
 from tests.adapters.openai_agents.agents_of_tests import answers, calls
