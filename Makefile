@@ -87,9 +87,10 @@ browser: install  ## the console in Chromium, which has to be installed
 adapters: install  ## run each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
 	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))
 
-lint: install  ## ruff, formatting and style
+lint: install  ## ruff, formatting, and plain words in docs, docstrings and comments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.plain_words
 
 types: install  ## mypy --strict over the installed import name, and over what fits and measures the ranking
 	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.postgres -m benchmarks.tenants -m benchmarks.server

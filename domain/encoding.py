@@ -38,7 +38,7 @@ def msgpack_encoder(order: Literal["deterministic", "sorted"] | None = None) -> 
 
 
 def _plain(value: Any) -> str:
-    """Return the text of a subclass of `str`, such as a hint, which msgspec does not encode by itself."""
+    """Return the text of a subclass of `str`, such as a hint, which msgspec alone does not encode."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"values of type {type(value).__name__} cannot be encoded")

@@ -39,7 +39,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class RequestedEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A write to the memory of a session. It is encrypted as a whole, so it may hold what tells of its content."""
+    """A write to the memory of a session. It is encrypted as a whole, so it may hold parts of its content."""
 
     request: str = ""
     """Digest of the request over HTTP that its key is of: another request with that key is refused. Empty for none."""

@@ -294,7 +294,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Instead of `scope`, if there are several."""
     session: str | None = None
     asked_in: Annotated[str, TO_SESSION] | None = None
-    """The session that asked; None if nobody said so."""
+    """The session that asked; None if it is unknown."""
     asked_for: Annotated[Ordinal, TO_EVENT] | None = None
     """The turn of that session that it asked for; None for the next one that it records."""
     lineage: bool = False
@@ -545,7 +545,7 @@ class HoldLifted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LossAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An operator goes on with a log that has lost events. Recorded in the stream of losses, unencrypted."""
+    """An operator continues with a log that has lost events. Recorded in the stream of losses, unencrypted."""
 
     topic: ClassVar[str] = "loss.accepted.v1"
 

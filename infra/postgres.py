@@ -30,7 +30,7 @@ RECONNECT_S: Final = 5.0
 """How long calls wait for a server that is away, counted from the first that misses it: a restart is no error."""
 RETRY_S: Final = 0.1
 
-# The URL may set others. TCP tells nobody that the other machine is gone: 30 + 3 * 10 seconds until we know.
+# The URL may set others. TCP does not report that the other machine is gone: 30 + 3 * 10 seconds until we know.
 _CONNECTING: Final = {
     "application_name": "mnemolog",
     "connect_timeout": 10,

@@ -52,7 +52,7 @@ class _Unpacked(gzip.GzipFile):
         self._bytes_max = bytes_max
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes, a buffer full at most, however many are asked for."""
+        """Return the next bytes, at most one full buffer, however many were requested."""
         data = super().read(_BUFFER_BYTES if size is None or size < 0 else min(size, _BUFFER_BYTES))
         if self.tell() > self._bytes_max:
             why = f"it unpacks to more than {self._bytes_max:,} bytes, {UNPACKED_TIMES_MAX} times its size"

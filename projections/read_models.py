@@ -59,7 +59,7 @@ class Fact(Result, frozen=True, kw_only=True):
     valid_from: UtcTime
     """Since when it is true: where this value began, in a history of this assertion. UTC."""
     assumed: bool
-    """Whether nobody said since when: then since it was said, or recorded."""
+    """Whether it was not said since when: then since it was said, or recorded."""
     until: UtcTime | None = None
     """In a history, where the next one begins: this moment is not part of it. Equal to `valid_from` if it is empty."""
     checked_at: UtcTime

@@ -33,7 +33,7 @@ class Files(NamedTuple):
     skipped: list[str]
     """Files without conversations, of folders, archives and patterns."""
     scratch: list[ScratchFolder]
-    """What was saved from folders of databases; it is there as long as this object."""
+    """What was saved from folders of databases; it exists as long as this object."""
 
 
 def files_in(

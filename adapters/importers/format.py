@@ -78,7 +78,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         return next((messages for messages in found if isinstance(messages, list)), None)
 
     def some_in(self, value: Any) -> list[dict[str, Any]]:
-        """Return the first messages of a conversation, or a value that is none, as far as they are objects."""
+        """Return the first messages of a conversation, or the value itself, as far as they are objects."""
         some = (self.list_in(value) or [value])[:SAMPLES]
         return [message for message in some if isinstance(message, dict)]
 

@@ -97,8 +97,8 @@ Places = dict[str, dict[str, dict[str, int]]]
 class KeyMaker:
     """Makes keys from the places of turns, so that the same turn has the same key in every run.
 
-    A key holds no text and no digest of one: whoever has all files of a store cannot confirm a guess with it. `places`
-    has the `latest` of an earlier run, to resume after it. Needs about a hundred bytes of memory per moment.
+    A key holds no text and no digest of one: with all files of a store, no guess can be confirmed. `places` has
+    the `latest` of an earlier run, to resume after it. Needs about a hundred bytes of memory per moment.
     """
 
     def __init__(self, places: Places | None = None) -> None:

@@ -57,7 +57,7 @@ class FactHow(TypedDict, total=False):
 
 
 class FactWhen(TypedDict, total=False):
-    """What is asked about, and what was known."""
+    """The subject of a question, and what was known."""
 
     as_of: Annotated[When | None, Option("what was known at this position or time of recording; None for now")]
     valid_at: Annotated[

@@ -120,7 +120,7 @@ class VisibleEvents:
         )
 
     def check_asked_for(self, asked_in: str | None, turn: int | None) -> None:
-        """Raise `InvalidInput` if a question is asked for a turn that is none of the session that asks."""
+        """Raise `InvalidInput` for a question about a turn that the asking session does not have."""
         if turn is None:
             return
         found = self.log.event_at(checked_position("asked_for", turn))

@@ -39,7 +39,7 @@ class ShownIn(Receipt, frozen=True, kw_only=True):
     fact: Annotated[Position, TO_EVENT] | None = None
     """If the answer did not show the turn itself: a fact in it that rests on the turn."""
     answer: Turn | None = None
-    """What the assistant said next in the session that asked; None if it said nothing, or if nobody knows who asked."""
+    """What the assistant said next in the asking session; None if it said nothing, or if that session is unknown."""
 
 
 class CameAfter(Result, frozen=True, kw_only=True):

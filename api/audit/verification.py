@@ -162,7 +162,7 @@ def find_lost_events(log: EventLog, file: Path | None) -> None:
 
 @as_it_is()
 def accept_loss(log: EventLog, file: Path | None, *, reason: str) -> None:
-    """Go on with a log that has lost events: an event names who, why, and the heads that witnesses remember.
+    """Continue with a log that has lost events: an event names who, why, and the heads that witnesses remember.
 
     Raises `InvalidInput` for an empty reason, and for a log that has lost nothing that a witness knows of, and
     `HistoryLost` for a loss since the log was opened.

@@ -219,7 +219,7 @@ class Planner:
     def _require_allowed(self, targets: Sequence[ForgetTarget], selector: ForgetSelector) -> None:
         """Raise `OnHold`, and `InvalidInput` for what was named and is younger than the minimum age of its scope.
 
-        A caller that is bound to scopes is told the scope and the reason of holds inside of them only.
+        A caller that is bound to scopes gets the scope and the reason of holds inside of them only.
         """
         kept = self._tx.fold(RETENTION_STREAM, evolve_retention)
         if kept is None:

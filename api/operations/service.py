@@ -68,7 +68,7 @@ class AdminService:
 
         - `deep`: read everything
         - `fix`: repair what can be repaired
-        - `accept_loss`: go on with a log that has lost events (`HistoryLost`). The event that says so names the actor,
+        - `accept_loss`: continue with a log that has lost events (`HistoryLost`). The event of it names the actor,
           the reason, and what was seen before; then everything is fixed
         - `reason`: why it is accepted
         - `progress`: called now and then with what is done and what there is to do

@@ -1,4 +1,4 @@
-"""A key for the content keys: what is stored of them is wrapped with it, and opens nothing by itself.
+"""A key for the content keys: what is stored of them is wrapped with it, and opens nothing without this key.
 
 AES key wrap with 256 bits (NIST SP 800-38F, RFC 3394). docs/adr/0061-a-key-for-the-keys.md.
 """

@@ -155,7 +155,7 @@ class EventLog(fork_guard.OfOneProcess):
         if found is None:
             return None
         digest = _digest(found, position=position)
-        # Whoever gets it may build a projection from what it is of.
+        # The caller may build a projection from what it is of.
         self.engine.seen.saw(seen_head.Known(position, digest))
         return digest
 
@@ -183,7 +183,7 @@ class EventLog(fork_guard.OfOneProcess):
         return {head for loss in losses if loss.reason or self.engine.seen.may_lose for head in loss.lost}
 
     def accept_loss(self, loss: LossAccepted) -> None:
-        """Append that a loss is accepted, and go on with the log as it is, for who reports on the log.
+        """Append that a loss is accepted, and continue with the log as it is, for callers that report on the log.
 
         Raises `HistoryLost` for a loss since it was opened: what this process remembers may be lost.
         """

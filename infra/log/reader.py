@@ -77,7 +77,7 @@ class LogReader:
     in `_run`.
 
     An event is returned only as it was recorded: its digest fits its content and the digest of the event before it.
-    Otherwise, and where the log goes on behind a position that has no event, this raises `LogDamaged`.
+    Otherwise, and where the log continues after a position that has no event, this raises `LogDamaged`.
     """
 
     __slots__ = ("genesis",)
@@ -148,7 +148,7 @@ class LogReader:
         return found
 
     def _require_none(self, position: int) -> None:
-        """Raise `LogDamaged` if the log goes on behind a position that has no event."""
+        """Raise `LogDamaged` if the log continues after a position that has no event."""
         head = self.head()
         if head is not None and 0 < position < head[0]:
             raise self._gone(position)

@@ -54,7 +54,7 @@ def standing_statements(question: Question, answer: Answer) -> list[StandingStat
     """Return what users said that should hold for the answer to a question, as of the position of that answer.
 
     First instructions without a condition, newest first; then the others, most relevant first. They are looked for in
-    all turns that may answer, whoever said them and whenever. What the question says itself is left out; one without
+    all turns that may answer, from any speaker and any time. What the question says itself is left out; one without
     words has all of them. What the same user said later and may lift one comes before it, and it points there: likeness
     leaves nothing out. Those that were ended come last.
     """

@@ -1,4 +1,4 @@
-"""Put a statement that tells of a change before what it changes.
+"""Put a statement about a change before what it changes.
 
 It is an order, no verdict which of the two holds. Changes are read from patterns of English.
 """
@@ -25,7 +25,7 @@ ANSWERS: Final = 0.4
 SHORT: Final = 160
 """Both statements, or sentences, have at most so many characters."""
 AHEAD: Final = 1e-4
-"""How much log-odds a statement that tells of a change is put ahead."""
+"""How much log-odds a statement about a change is put ahead."""
 BEGINNING: Final = 4
 """How many words of a statement say whom it is about."""
 
@@ -33,7 +33,7 @@ BEGINNING: Final = 4
 def put_change_first(
     connection: sa.Connection, found: Candidates, query: str, scored: Scored, *, behind_max: float
 ) -> None:
-    """Put the statement that tells of a change of what the best turn says before it, for a question about the present.
+    """Put the statement that changes what the best turn says before it, for a question about the present.
 
     If the question is about others than the user, both have the rarest of its words that the earlier one has. If it is
     about the user, a sentence of a longer turn may tell of the change.
@@ -66,7 +66,7 @@ def put_change_first(
 
 
 def tells_in_part(query: str, earlier: str, later: str) -> bool:
-    """Whether a sentence in which users speak of themselves tells of a change of the one that answers the question.
+    """Whether a sentence in which users speak of themselves reports a change of the one that answers the question.
 
     It shares a word with that sentence or with the question.
     """

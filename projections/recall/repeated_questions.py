@@ -39,7 +39,7 @@ def askings(
 
     If the query is a question, an earlier asking is a user's turn that ends with a question mark and has no stem beyond
     the question's, or one more and almost the same meaning. If it is not known who asks, a turn to which another user
-    replies is none: friends ask each other, and such a question tells what the reply is about.
+    replies is none: friends ask each other, and such a question is the subject of the reply.
     """
     asked = stems_of(query, language)
     found, speakers = set[Position](), None

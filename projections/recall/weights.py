@@ -35,7 +35,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     role: float = 1.0
     """Subtracted from a turn of the role whose words the query does not ask for ("What did I…", "What did you…")."""
     currency: float = 3.0
-    """A later statement that tells of a change comes before what it changes, if it is at most so far behind."""
+    """A later statement about a change comes before what it changes, if it is at most so far behind."""
     distinct: bool = True
     """Of several turns of one role, speaker and scope with the same words, return only the best."""
 

@@ -186,7 +186,7 @@ def _parents(connection: sa.Connection, scopes: Scopes, upto: Position) -> dict[
 
 
 def actors(connection: sa.Connection, sessions: Sequence[str]) -> set[str]:
-    """Return who recorded the turns of sessions: an empty name for those of nobody that is known."""
+    """Return who recorded the turns of sessions: an empty name for unknown ones."""
     of = "session IN (SELECT value FROM json_each(?))"
     query = f"SELECT DISTINCT ifnull(actor, '') FROM {queries.WITH_SESSIONS} WHERE {of}"
     return {actor for (actor,) in fetch(connection, query, listed(sessions))}

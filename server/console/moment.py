@@ -61,7 +61,7 @@ class AsOf(Result, frozen=True, kw_only=True):
 
 
 class Visit(NamedTuple):
-    """When somebody last looked at the console with this browser, from what its cookie says."""
+    """When a person last looked at the console with this browser, from what its cookie says."""
 
     since: Position
     """The last event at the end of the visit before this one."""
@@ -170,7 +170,7 @@ class _WholeLog:
 def as_of(store: MemoryStore, text: str, *, field: str = AT, begins: bool = False) -> AsOf:
     """Return the moment that `?at=` names: a position, a time as the command line takes it, or now if it is empty.
 
-    A day stands for its end, or for its beginning if it `begins` a span. Words such as `yesterday` are told as the time
+    A day stands for its end, or for its beginning if it `begins` a span. Words such as `yesterday` become the time
     that they stand for, which stays the same when the URL is sent to others. Raises `InvalidInput`, naming the field.
     """
     text, clock, head = text.strip(), clock_of(store), events_of(store).head().position

@@ -41,7 +41,7 @@ NOTES_MAX: Final = 100
 RECEIPTS_MAX: Final = 500
 """Receipts between the turns of a page."""
 NEAR_MAX: Final = 3
-"""Receipts between two turns by those who record turns of the session, if nobody knows for which session."""
+"""Receipts between two turns by those who record turns of the session, if it is unknown for which session."""
 OTHERS_MAX: Final = 20
 """Receipts of others between two turns."""
 

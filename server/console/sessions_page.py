@@ -30,7 +30,7 @@ TURNS_MAX: Final = 50
 """Of these, the newest are listed."""
 SCOPES_MAX: Final = 20
 _AMOUNT: Final = re.compile(r"(an?|\d+) ?[a-z]+")
-"""Such as `90 days`, which is also what somebody said; with `ago` it is a time."""
+"""Such as `90 days`, which is also what a user said; with `ago` it is a time."""
 
 
 class FoundTurn(Result, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ def known_scopes(store: MemoryStore) -> list[str]:
 
 
 def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, str]]:
-    """Return the page, and its parameters, that somebody means who searches for `wanted` on the page `here`.
+    """Return the page, and its parameters, that a search means for `wanted` on the page `here`.
 
     `@42` or a position is an event, and the id of a session or a scope is what it names. A time as the command line
     takes it is that moment. All else is a phrase, and so is what stands in quotation marks.

@@ -126,7 +126,7 @@ async def _http_problem(_: Request, error: Any) -> Response:
 
 
 async def _gone(_: Request, __: Any) -> Response:
-    return Response(status_code=HUNG_UP)  # Nobody receives it.
+    return Response(status_code=HUNG_UP)  # Its client is gone.
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -132,7 +132,7 @@ def _named(name: str, item: Instrument) -> str:
 def probes(memory: Memory, callers: Callers | None) -> dict[str, ASGIApp]:
     """Return what answers without a token: `/healthz` (the process is alive) and `/readyz` (it answers recalls).
 
-    `callers` are asked whether they know the tokens; None where no request needs one.
+    `callers` know whether tokens can be read; None where no request needs one.
     """
     return {"/healthz": PlainTextResponse("ok\n"), "/readyz": _Ready(memory, callers)}
 
