@@ -45,7 +45,7 @@ COMMANDS: Final = {
         "context": ("recall", "Print what the memory has on a question, for a prompt."),
         "find": ("recall", "Find the turns that hold a phrase, in order of time."),
         "sessions": ("sessions", "List the sessions."),
-        "show": ("show", "Print the turns of a session, or one event of the log."),
+        "show": ("memory", "Print the turns of a session, or one event of the log."),
         "status": ("status", "Print what the store holds and whether it is up to date."),
     },
     "Sessions": {
@@ -86,8 +86,8 @@ COMMANDS: Final = {
         "judge": ("provenance", "Say which hits of an earlier recall were good."),
         "export": ("history", "Write the log as JSON Lines."),
         "reads": ("provenance", "Filter the lines that --audit-reads has written."),
-        "scan-secrets": ("redaction", "Find keys, tokens and passwords in the log."),
-        "redaction": ("redaction", "Print or change whether secrets are replaced before they are recorded."),
+        "scan-secrets": ("forgetting", "Find keys, tokens and passwords in the log."),
+        "redaction": ("forgetting", "Print or change whether secrets are replaced before they are recorded."),
     },
     "Projections and models": {
         "project": ("models", "Embed the turns that have no vector yet."),
@@ -108,7 +108,7 @@ COMMANDS: Final = {
         "serve": ("serve", "Serve the store to a team: API, console and MCP."),
         "token": ("tokens", "Create, list and revoke the tokens of a server."),
         "mcp": ("serve", "Serve the store to agents over MCP."),
-        "watch": ("watch", "Record transcripts of coding agents as they are written."),
+        "watch": ("importing", "Record transcripts of coding agents as they are written."),
         "hermes": ("hermes", "Install mnemolog as the memory of Hermes."),
     },
 }

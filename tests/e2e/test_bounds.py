@@ -478,7 +478,7 @@ NO_BOUND = {
         server/http/live_events.py KEPT_MAX KEPT_BYTES_MAX
     """,
     "worked on at a time": """
-        adapters/importers/recognition.py BATCH_MAX BATCH_CHARACTERS_MAX
+        adapters/importers/import_files.py BATCH_MAX BATCH_CHARACTERS_MAX
         adapters/importers/transcripts/reading.py LINES_MAX BYTES_MAX
         api/aio/worker_pools.py WRITERS_MAX READERS_MAX RECALLERS_MAX BACKGROUND_MAX ACCESS_MAX
         api/audit/diff.py BATCH_MAX
@@ -514,8 +514,7 @@ NO_BOUND = {
         api/forgetting/plan.py ASKED_MAX
         api/forgetting/retention.py BATCH_MAX
         api/operations/doctor/checks.py LISTED_MAX
-        cli/forgetting.py PREVIEWED_MAX
-        cli/redaction.py POSITIONS_MAX
+        cli/forgetting.py PREVIEWED_MAX POSITIONS_MAX
         cli/terminal.py _WIDTH_MIN _SHORTENED_MIN
         domain/display.py LINE_CHARACTERS_MAX TEXT_CHARACTERS_MAX
         domain/result.py LINE_CHARACTERS_MAX TEXT_CHARACTERS_MAX

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.adapters.importers.recognition import Item, Recording
+from mnemolog.adapters.importers.import_files import Item, Recording
 from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
 from mnemolog.adapters.support.reconcile import turns_after

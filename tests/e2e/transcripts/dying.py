@@ -3,10 +3,10 @@
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.importers import recognition
 from mnemolog.adapters.importers.transcripts import Transcripts
 from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets
 from mnemolog.infra.log.event_log import EventLog
@@ -32,7 +32,7 @@ def dying(call):
     return called
 
 
-recognition.BATCH_MAX = 20
+import_module("mnemolog.adapters.importers.import_files").BATCH_MAX = 20  # The package has a function of that name.
 FileOffsets.save = dying(FileOffsets.save)
 made = EventLog.__init__
 
