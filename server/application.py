@@ -34,7 +34,7 @@ from mnemolog.server.http.connections import Connections, descriptors_left, quie
 from mnemolog.server.http.guard import Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
 from mnemolog.server.http.monitoring import Metrics, metrics_route, probes, watch_deadlines
-from mnemolog.server.http.problems import problem, problem_response
+from mnemolog.server.http.problems import RequestRefused, problem_response
 from mnemolog.server.http.routes import KEY_HEADER, MCP_PATH, PREFIX, SCOPE_HEADER
 
 M_MMAP_THRESHOLD: Final = -3
@@ -112,7 +112,7 @@ def _mcp_route(memory: Memory, config: ServerConfig, bodies: Bodies) -> BaseRout
 
 async def _no_mcp(_: Any) -> Response:
     why = "this server has no MCP: mcp is not installed"
-    return problem_response(problem("ExtraMissing", 501, why, install_command("mcp")))
+    return problem_response(RequestRefused("ExtraMissing", 501, why, install_command("mcp")))
 
 
 async def _serve(

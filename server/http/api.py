@@ -48,8 +48,6 @@ from mnemolog.server.http.problems import (
     REPORT_IT,
     RequestRefused,
     place_of,
-    problem,
-    problem_of,
     problem_response,
     without_content_of_others,
 )
@@ -116,13 +114,13 @@ async def _problem(request: Request, error: Any) -> Response:
     caller: Caller | None = getattr(request.state, "caller", None)
     if caller is not None and not caller.may("read"):
         error = without_content_of_others(error)
-    return problem_response(problem_of(error))
+    return problem_response(error)
 
 
 async def _http_problem(_: Request, error: Any) -> Response:
     status, headers = HTTPStatus(error.status_code), error.headers or {}
     why = f"this path takes {headers['Allow']}" if "Allow" in headers else error.detail
-    return problem_response(problem(status.phrase.replace(" ", ""), status, why), **headers)
+    return problem_response(RequestRefused(status.phrase.replace(" ", ""), status, why), **headers)
 
 
 async def _gone(_: Request, __: Any) -> Response:
@@ -132,7 +130,7 @@ async def _gone(_: Request, __: Any) -> Response:
 async def _failed(request: Request, error: Exception) -> Response:
     # Its class and place are logged, not its message.
     structured_log.error("http.failed", route=getattr(request.state, "route", ""), error=error, **place_of(error))
-    return problem_response(problem("InternalError", 500, FAILED, REPORT_IT))
+    return problem_response(RequestRefused("InternalError", 500, FAILED, REPORT_IT))
 
 
 class _Api(Router):

@@ -39,7 +39,7 @@ from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_
 from mnemolog.infra.runtime.files import read_file
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.server.http.connections import MINUTE_S, PEER, RUNNING
-from mnemolog.server.http.problems import RequestRefused, problem, problem_of, problem_response
+from mnemolog.server.http.problems import RequestRefused, problem_response
 from mnemolog.server.http.routes import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.store import MemoryStore
 
@@ -330,7 +330,7 @@ class Authentication:
             if (wanted := _wanted_scopes(scope, headers)) is not None:
                 caller = await self._callers.within(caller, wanted)
         except (MnemologError, RequestRefused) as error:
-            await problem_response(problem_of(error))(scope, receive, send)
+            await problem_response(error)(scope, receive, send)
             return
         scope.setdefault("state", {}).update(caller=caller, vary=self._vary)
         # The tools of MCP pass warnings about scopes on.
@@ -409,7 +409,7 @@ class Authentication:
             why = "the token is not valid: it is unknown, revoked or expired" if is_wrong else "a token is needed"
             hint = "send the header `Authorization: Bearer TOKEN` (`connect(…, token=…)`); `token create` makes one"
             challenge = {"www-authenticate": CHALLENGE + (', error="invalid_token"' if is_wrong else "")}
-            await problem_response(problem("Unauthorized", 401, why, hint), **challenge)(scope, receive, send)
+            await problem_response(RequestRefused("Unauthorized", 401, why, hint), **challenge)(scope, receive, send)
 
 
 def until_refusal_s(began: float, now: float) -> float:
@@ -419,8 +419,8 @@ def until_refusal_s(began: float, now: float) -> float:
 
 def _too_many(wait_s: int) -> Response:
     why = "too many requests with an invalid token came from this address"
-    members = problem("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
-    return problem_response(members, **{"retry-after": str(wait_s)})
+    refused = RequestRefused("TooManyRequests", 429, why, f"wait {wait_s} s and send a valid one")
+    return problem_response(refused, **{"retry-after": str(wait_s)})
 
 
 def is_program(path: str) -> bool:

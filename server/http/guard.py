@@ -20,7 +20,7 @@ from mnemolog.server.http.authentication import SAFE
 from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.monitoring import Metrics
-from mnemolog.server.http.problems import STOPPING, problem, problem_response
+from mnemolog.server.http.problems import STOPPING, RequestRefused, problem_response
 
 HUNG_UP: Final = 499
 """The status in metrics and logs of a request whose client hung up before it was answered."""
@@ -68,23 +68,23 @@ class Guard:
         else:
             await self.app(scope, receive, send)
 
-    def refusal(self, scope: Any) -> dict[str, Any] | None:
-        """Return why a request is refused, as a problem. None if it is not."""
+    def refusal(self, scope: Any) -> RequestRefused | None:
+        """Return why a request is refused. None if it is not."""
         names, headers = [name for name, _ in scope["headers"]], dict(scope["headers"])
         twice = {name for name in names if name in ONCE and names.count(name) > 1}
         if twice or (b"content-length" in headers and b"transfer-encoding" in headers):
             named = ", ".join(sorted(name.decode() for name in twice)) or "both content-length and transfer-encoding"
-            return problem("InvalidHeaders", 400, f"the request has {named}: send each header once", "")
+            return RequestRefused("InvalidHeaders", 400, f"the request has {named}: send each header once", "")
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._is_own(host):
-            return problem("HostNotAllowed", 421, "this server does not answer to that host", "see --allow-host")
+            return RequestRefused("HostNotAllowed", 421, "this server does not answer to that host", "see --allow-host")
         if self._is_of_other_site(scope, headers, host):
             why = "pages of that origin may not use this server"
-            return problem("OriginNotAllowed", 403, why, "see --allow-origin")
+            return RequestRefused("OriginNotAllowed", 403, why, "see --allow-origin")
         if not self._needs_token and any(name.startswith((b"forwarded", b"x-forwarded-")) for name in headers):
             why = "a proxy or a tunnel passed the request on, and all of its users would be the local user"
             hint = "start the server with --behind-proxy: then every request needs a token"
-            return problem("ForwardedNotAllowed", 403, why, hint)
+            return RequestRefused("ForwardedNotAllowed", 403, why, hint)
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -128,7 +128,7 @@ class RequestLimit:
             return
         if not self._free:
             why = f"the server answers {self._requests} requests already"
-            refused = problem_response(problem("TooBusy", 503, why, "send the request again later"))
+            refused = problem_response(RequestRefused("TooBusy", 503, why, "send the request again later"))
             await refused(scope, receive, send)
             return
         self._free -= 1
@@ -181,7 +181,7 @@ class _GuardedRequest:
                 raise AnswerCut from None
             # The server stops, and has waited for this request.
             why = "the server stops, and this call took too long; it may have been completed"
-            stopping = problem(STOPPING, 503, why, "send the request again, a write with its key")
+            stopping = RequestRefused(STOPPING, 503, why, "send the request again, a write with its key")
             await problem_response(stopping)(self.scope, self.receive, self.send)
         except Exception:  # The application has logged it, without what it says of the content.
             if not self._complete:

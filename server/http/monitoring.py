@@ -28,7 +28,7 @@ from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.server.http.authentication import Caller, Callers
-from mnemolog.server.http.problems import problem, problem_response
+from mnemolog.server.http.problems import RequestRefused, problem_response
 
 READY_TIMEOUT_S: Final = 8.0
 """Longer than a call waits for PostgreSQL to come back: afterwards it is known whether recalls are answered without."""
@@ -198,5 +198,5 @@ class _Ready:
 
     def _not_ready(self, why: str) -> Response:
         return problem_response(
-            problem("NotReady", 503, why, "the status of the store and the log of the server tell more")
+            RequestRefused("NotReady", 503, why, "the status of the store and the log of the server tell more")
         )

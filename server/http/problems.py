@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -124,17 +123,12 @@ def without_content_of_others(error: errors.MnemologError) -> errors.MnemologErr
     return error
 
 
-def problem(title: str, status: int, detail: str, hint: str = "") -> dict[str, Any]:
-    """Return the members of a problem that is no error of the store."""
-    return {"type": TYPES + title, "title": title, "status": status, "detail": detail, "hint": hint}
-
-
 class RequestRefused(Exception):
     """A request is refused for a reason that is no error of the store."""
 
     def __init__(self, title: str, status: int, detail: str, hint: str = "") -> None:
         super().__init__(detail)
-        self.members = problem(title, status, detail, hint)
+        self.members = {"type": TYPES + title, "title": title, "status": status, "detail": detail, "hint": hint}
 
 
 def place_of(error: BaseException) -> dict[str, Any]:
@@ -143,10 +137,11 @@ def place_of(error: BaseException) -> dict[str, Any]:
     return {"file": frame.filename, "line": frame.lineno}
 
 
-def problem_response(members: Mapping[str, Any], **headers: str) -> Response:
-    """Return a problem as the whole answer to a request, with more headers."""
+def problem_response(error: errors.MnemologError | RequestRefused, **headers: str) -> Response:
+    """Return an error as the whole answer to a request, with more headers."""
     from starlette.responses import Response  # Clients use this module without it.
 
+    members = problem_of(error)
     if members["status"] == 503:
         headers["retry-after"] = RETRY_AFTER_S
     headers |= {"content-type": PROBLEM_JSON, "cache-control": "no-store"}

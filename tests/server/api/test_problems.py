@@ -25,7 +25,7 @@ def test_an_error_is_a_problem_of_rfc_9457_and_is_raised_again_with_the_same_fie
     assert 400 <= members["status"] == status_of(type(error)) < 600
     assert members["detail"] == str(error)
     assert bool(members["hint"]) == bool(error.hint)
-    response = problem_response(members)
+    response = problem_response(error)
     assert ("retry-after" in response.headers) == (status_of(type(error)) == 503)
     assert {"content-type", "cache-control"} <= set(response.headers)
     again = error_of(response.body)
