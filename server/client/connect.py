@@ -44,10 +44,13 @@ def connect(
     message says whether the call may have been carried out. Raises `InvalidInput`, `ExtraMissing` without `httpx2`.
     """
     require("client", "httpx2")
-    from mnemolog.server.client.connection import Connection, Settings
+    from mnemolog.server.client.connection import Connection
     from mnemolog.server.client.store import RemoteStore
 
-    settings = Settings(
+    connection = Connection(
+        url,
+        token,
+        parse_scopes(scope),
         verify=verify,
         timeout_s=checked_number("timeout_s", timeout_s, most=WAIT_S_MAX),
         tries=checked_whole("tries", tries, least=1),
@@ -55,7 +58,7 @@ def connect(
         allow_http=allow_http,
         trust_env=trust_env,
     )
-    return RemoteStore(Connection(url, token, settings, parse_scopes(scope)))
+    return RemoteStore(connection)
 
 
 connect_async = opening(connect)

@@ -45,17 +45,6 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a server. See `connect`."""
-
-    tries: int
-    patience_s: float
-    timeout_s: float
-    verify: bool | str | Path
-    trust_env: bool
-    allow_http: bool
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a server."""
 
@@ -76,10 +65,24 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class Connection:
     """Sends calls to one server. Safe for many threads; refuses to work in a forked child."""
 
-    def __init__(self, url: str, token: str | None, settings: Settings, scopes: Scopes = ()) -> None:
-        self.url = checked_url(url, has_token=token is not None, allow_http=settings.allow_http)
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        scopes: Scopes,
+        *,
+        tries: int,
+        patience_s: float,
+        timeout_s: float,
+        verify: bool | str | Path,
+        trust_env: bool,
+        allow_http: bool,
+    ) -> None:
+        """The arguments are those of `connect`."""
+        self.url = checked_url(url, has_token=token is not None, allow_http=allow_http)
         """Where the server is, as given, without a slash at the end."""
-        self._settings, self._closed, self._sent, self._origin = settings, False, False, fork_guard.Origin()
+        self._tries, self._patience_s, self._timeout_s = tries, patience_s, timeout_s
+        self._closed, self._sent, self._origin = False, False, fork_guard.Origin()
         headers = {"user-agent": f"mnemolog/{this_version()}"}
         if scopes:
             headers[SCOPE_HEADER] = ",".join(map(quote, scopes))
@@ -87,11 +90,11 @@ class Connection:
             headers["authorization"] = f"Bearer {checked_token(token)}"
         self._client = httpx2.Client(
             headers=headers,
-            verify=_verifying(settings.verify),
-            trust_env=settings.trust_env,
+            verify=_verifying(verify),
+            trust_env=trust_env,
             http2=False,
             follow_redirects=False,  # The token is for this origin alone.
-            timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx2.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
             limits=httpx2.Limits(
                 max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX, keepalive_expiry=IDLE_S
             ),
@@ -113,19 +116,19 @@ class Connection:
         """Send a call and return what `receive` makes of the answer, by default its body.
 
         Raises what the server says, and `LogUnreachable`. A call that the server did not begin is sent again, and so is
-        a repeatable one whose answer was lost: at most `Settings.tries` times within `Settings.patience_s` seconds;
+        a repeatable one whose answer was lost: at most `tries` times within `patience_s` seconds;
         the first call, where nothing listens, within `FIRST_PATIENCE_S`. Each answer is received from its beginning.
         """
         begun, is_first, self._sent = time.monotonic(), not self._sent, True
-        for tried in range(1, self._settings.tries + 1):
+        for tried in range(1, self._tries + 1):
             self.require_usable()
             try:
                 return self._send_once(call, receive)
             except Unanswered as failure:
                 pause_s = max(failure.retry_after_s, _pause_s(tried))
-                is_last = tried == self._settings.tries
+                is_last = tried == self._tries
                 is_early = is_first and isinstance(failure.__cause__, httpx2.ConnectError)
-                patience_s = min(self._settings.patience_s, FIRST_PATIENCE_S) if is_early else self._settings.patience_s
+                patience_s = min(self._patience_s, FIRST_PATIENCE_S) if is_early else self._patience_s
                 is_late = time.monotonic() - begun + pause_s > patience_s
                 if is_last or is_late or not (call.repeatable or failure.is_refused):
                     raise failure.error or self._unreachable(call, failure, tried) from failure.__cause__
@@ -133,7 +136,7 @@ class Connection:
         raise AssertionError("there is at least one try")
 
     def _send_once(self, call: Call, receive: Callable[[httpx2.Response], Any]) -> Any:
-        silence_s = max(self._settings.timeout_s, SILENCE_S) if call.takes_long else self._settings.timeout_s
+        silence_s = max(self._timeout_s, SILENCE_S) if call.takes_long else self._timeout_s
         silence_s += call.lasts_s
         headers = {"accept": JSON}
         if call.body is not None:

@@ -182,7 +182,7 @@ class Callers:
 
     async def caller_of(self, secret: str) -> Caller | None:
         """Return the caller whose token this is; None if it is unknown, revoked or expired. Raises `LogUnreachable`."""
-        known, now = await self._read_now()
+        known, now = await self.read_now()
         token = find_token(known, secret, now=now)
         if token is None:
             return None
@@ -208,10 +208,6 @@ class Callers:
         wanted = Boundary(caller.scopes).narrow(parse_scopes(scopes))
         return msgspec.structs.replace(caller, store=await self._part(wanted), scopes=wanted)
 
-    async def require_known(self) -> None:
-        """Raise `LogUnreachable` while it is unknown which tokens are valid."""
-        await self._read_now()
-
     def ending(self) -> int:
         """Return how many of the tokens that were read last end soon. Reads nothing."""
         known, now = () if self._last is None else self._last[0].values(), datetime.now(UTC)
@@ -227,8 +223,11 @@ class Callers:
                 await dropped.close()
         return part
 
-    async def _read_now(self) -> Known:
-        """Return the tokens as of a moment after this call. Requests that wait at the same time share one read."""
+    async def read_now(self) -> Known:
+        """Return the tokens as of a moment after this call. Requests that wait at the same time share one read.
+
+        Raises `LogUnreachable` while it is unknown which tokens are valid.
+        """
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._reading))
         return await asyncio.shield(self._next)

@@ -178,7 +178,7 @@ class _Ready:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 if self._callers is not None:
-                    await self._callers.require_known()
+                    await self._callers.read_now()
                 # A start in the future: forces the views up to date, returns no rows.
                 found = await self._memory.store.sessions(since=datetime.now(UTC) + timedelta(days=1))
                 if found.stale is None:
