@@ -127,11 +127,15 @@ class HalfEncoder(HashEncoder):
 
 
 class Picky(HashEncoder):
-    """A model that refuses what is poison."""
+    """A model that refuses texts with a word while it `refuses`, and may quote them."""
+
+    def __init__(self, word: str = "poison", *, quotes: bool = False) -> None:
+        super().__init__()
+        self.word, self.quotes, self.refuses = word, quotes, True
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        if any("poison" in text for text in texts):
-            raise RuntimeError("not this")
+        if self.refuses and any(self.word in text for text in texts):
+            raise RuntimeError(f"cannot read {texts}" if self.quotes else "not this")
         return super().encode(texts)
 
 
@@ -149,15 +153,16 @@ class SlowToLoad(HashEncoder):
 
 
 class StuckEncoder(HashEncoder):
-    """A model that does not answer while `free` is not set. `entered` is set once it was asked."""
+    """A model that does not return from texts with a word while `free` is not set; it sets `entered` first."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered, self.free = threading.Event(), threading.Event()
+    def __init__(self, word: str = "", *, dimension: int = 384) -> None:
+        super().__init__(dimension=dimension)
+        self.word, self.entered, self.free = word, threading.Event(), threading.Event()
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        self.entered.set()
-        assert self.free.wait(WAIT_S)
+        if any(self.word in text for text in texts):
+            self.entered.set()
+            assert self.free.wait(WAIT_S)
         return super().encode(texts)
 
 

@@ -12,8 +12,8 @@ from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
 from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
-from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
-from tests.support import WAIT_S, HashEncoder, wait_until
+from tests.e2e.test_projector import PROMPT_S, projector_threads
+from tests.support import WAIT_S, HashEncoder, StuckEncoder, wait_until
 
 pytestmark = pytest.mark.local
 
@@ -93,7 +93,7 @@ def said(store):
 
 async def test_a_recall_in_the_model_is_given_up_at_once_and_ends_before_the_next_batch(folder):
     """Its thread does no more for nobody; other recalls answer."""
-    model = Stuck()
+    model = StuckEncoder("stuck")
     async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
         session = await trip(store)
         await session.record("user", "stuck tea")
@@ -187,7 +187,7 @@ async def test_a_close_waits_for_writes_however_often_it_is_cancelled(folder, ti
 
 async def test_a_close_does_not_wait_long_for_a_model_that_is_stuck(folder):
     """Recalls in it, behind it and waiting for a position are refused; its thread is abandoned, and harmless later."""
-    model = Stuck()
+    model = StuckEncoder("stuck")
 
     async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
         session = await trip(store)

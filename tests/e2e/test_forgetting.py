@@ -26,7 +26,7 @@ from mnemolog.forgetting.results import Erasure
 from mnemolog.projections.history import states
 from mnemolog.projections.quarantine import LogRange
 from tests.postgres import put_log_in_postgres
-from tests.support import HashEncoder, decided_on, forbid_writing, nothing_written
+from tests.support import HashEncoder, Picky, decided_on, forbid_writing, nothing_written
 
 TURN = TurnRecorded.topic
 
@@ -477,14 +477,7 @@ def test_what_is_in_quarantine_goes_unless_it_is_known_to_be_of_another_log(told
 @pytest.mark.local
 def test_what_a_model_said_of_a_text_that_it_refused_goes_with_the_text(folder):
     """It may quote it: it was listed beside the vectors of the other turns."""
-
-    class Quoting(HashEncoder):
-        def encode(self, texts):
-            if "quokka" in str(texts):
-                raise RuntimeError(f"no vector for {texts}")
-            return super().encode(texts)
-
-    with MemoryStore.open(folder, model=Quoting(), background=False) as store:
+    with MemoryStore.open(folder, model=Picky("quokka", quotes=True), background=False) as store:
         turns = [store.session("a").record("user", text) for text in ("a ferry", "a quokka", "a tram")]
         store.rebuild("vectors", skip_bad=True)
         assert [item.position for item in store.status().vectors[0].skipped] == [turns[1].position]

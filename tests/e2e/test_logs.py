@@ -14,21 +14,12 @@ from mnemolog import MemoryStore, NewTurn, restore_backup
 from mnemolog.adapters.importers import import_files
 from mnemolog.domain import structured_log
 from mnemolog.observability.json_logging import JsonFormatter, log_to_stderr
-from tests.support import HashEncoder, wait_until
+from tests.support import Picky, wait_until
 
 pytestmark = pytest.mark.local
 
 SECRET = "quokka"
 """Planted wherever content goes. Labels (ids of sessions, agents, scopes, keys) are no content."""
-
-
-class Quoting(HashEncoder):
-    """A model that quotes what it refuses."""
-
-    def encode(self, texts):
-        if any("poison" in text for text in texts):
-            raise RuntimeError(f"cannot read {texts}")
-        return super().encode(texts)
 
 
 class Everything(logging.Handler):
@@ -88,7 +79,7 @@ def refuse(store):
 
 def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
     """Recording, recalling, failing, rebuilding, setting aside, backing up, restoring, at the lowest level of all."""
-    with MemoryStore.open(folder, model=Quoting()) as store:
+    with MemoryStore.open(folder, model=Picky(quotes=True)) as store:
         session = fill(store)
         refuse(store)
         store.recall(f"where is the {SECRET}", receipt=True, context_turns=2)
@@ -106,7 +97,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
         store.backup(tmp_path / "b")
     restore_backup(tmp_path / "b", tmp_path / "r")
     (folder / "projections" / "views.db").write_bytes(SECRET.encode() * 1_000)
-    with MemoryStore.open(folder, model=Quoting(), background=False) as store:
+    with MemoryStore.open(folder, model=Picky(quotes=True), background=False) as store:
         store.recall(SECRET)
         store.admin.quarantine().purge()
         (tmp_path / "x.jsonl").write_text(json.dumps({"session": "s", "role": "user", "text": SECRET}) + "\n{")

@@ -17,7 +17,7 @@ from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector import PROJECTORS
 from tests.children.forking import in_child
-from tests.support import WAIT_S, HashEncoder, Picky, projections_of, start_child, wait_until
+from tests.support import WAIT_S, HashEncoder, Picky, StuckEncoder, projections_of, start_child, wait_until
 
 pytestmark = pytest.mark.local
 
@@ -26,20 +26,6 @@ CHILD = ROOT / "tests" / "children" / "projecting.py"
 PROMPT_S = WAIT_S / 2
 """No measure of speed, but less than waiting for what never comes. On a quiet machine it is a few hundredths of a
 second, on a busy one six seconds were seen."""
-
-
-class Stuck(HashEncoder):
-    """Does not come back from a text with "stuck" in it before `free` is set."""
-
-    def __init__(self):
-        super().__init__()
-        self.entered, self.free = threading.Event(), threading.Event()
-
-    def encode(self, texts):
-        if any("stuck" in text for text in texts):
-            self.entered.set()
-            assert self.free.wait(WAIT_S)
-        return super().encode(texts)
 
 
 class Failing(HashEncoder):
@@ -54,15 +40,6 @@ class Failing(HashEncoder):
         if self.wrong is not None:
             raise self.wrong
         return super().encode(texts)
-
-
-class Refusing(Picky):
-    """Refuses texts with "poison" in them while it `refuses`."""
-
-    refuses = True
-
-    def encode(self, texts):
-        return super().encode(texts) if self.refuses else HashEncoder.encode(self, texts)
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +128,7 @@ def test_a_log_without_turns_loads_no_model(folder, encoder):
 
 def test_closing_does_not_wait_for_a_model_that_is_stuck(folder):
     """It is abandoned; what it gives later is written nowhere, and the next one embeds it."""
-    encoder = Stuck()
+    encoder = StuckEncoder("stuck")
     store = MemoryStore.open(folder, model=encoder)
     last = record(store, "stuck")[-1]
     assert encoder.entered.wait(WAIT_S)
@@ -225,7 +202,7 @@ def test_a_missing_model_is_reported(folder):
 @pytest.mark.parametrize("where", [0, 2, 4], ids=["first", "middle", "last"])
 def test_a_text_that_the_model_refuses_stops_it_there_until_a_rebuild(folder, where):
     """What comes before is embedded; the state and recalls name the position."""
-    encoder = Refusing()
+    encoder = Picky()
     texts = [f"tea {n}" for n in range(5)]
     texts[where] = "poison"
     with MemoryStore.open(folder, model=None) as store:
@@ -246,10 +223,9 @@ def test_a_text_that_the_model_refuses_stops_it_there_until_a_rebuild(folder, wh
 
 def test_a_recall_says_why_the_vectors_stay_behind_even_if_its_own_step_went_well(folder, monkeypatch):
     """The projector's trouble is told where the distance is too great for a recall."""
-    from mnemolog.projections import projector
 
-    monkeypatch.setattr(projector, "RECALL_TEXTS", 2)
-    encoder = Refusing()
+    monkeypatch.setattr(indexer, "RECALL_TEXTS", 2)
+    encoder = Picky()
     with MemoryStore.open(folder, model=None) as store:
         record(store, "poison", *(f"tea {n}" for n in range(5)))
     with MemoryStore.open(folder, model=encoder) as store:

@@ -305,20 +305,11 @@ def test_a_receipt_is_repeated_with_its_own_model_when_another_is_active(folder,
 
 def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clock):
     """The answer was what it was, and today it would be another."""
-
-    class Moody(Picky):
-        down = True
-
-        def encode(self, texts):
-            if self.down:
-                raise RuntimeError("not now")
-            return super().encode(texts)
-
-    model = Moody()
+    model = Picky("")
     with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
         fill(store)
         assert store.recall("tea", k=3, receipt=True).legs == ("text",)
-        model.down = False
+        model.refuses = False
         (item,) = store.audit.receipts().receipts
         assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
 

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager
 from functools import partial
 
@@ -27,7 +26,7 @@ from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.children.workers import wait_within
 from tests.postgres import connect, put_log_in_postgres
-from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread, wait_until
+from tests.support import WAIT_S, FakeClock, HashEncoder, StuckEncoder, in_thread, wait_until
 
 pytestmark = pytest.mark.promise("P15")
 
@@ -257,31 +256,17 @@ def test_another_process_notices_and_brings_nothing_back(filled, processes, fork
     assert_forgotten(filled)
 
 
-class Slow(HashEncoder):
-    """A model that waits in the middle of a call until it is told to go on."""
-
-    def __init__(self):
-        super().__init__(fingerprint="hash-words/1", dimension=DIMENSION)
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def encode(self, texts):
-        if any("quokka" in text for text in texts):
-            self.begun.set()
-            assert self.go_on.wait(WAIT_S)
-        return super().encode(texts)
-
-
 def test_a_model_at_work_meanwhile_brings_nothing_back(tmp_path):
     """It got the texts before they were forgotten, and is done afterwards: nothing of that is kept or written."""
-    folder, slow = tmp_path / "memory", Slow()
+    folder, slow = tmp_path / "memory", StuckEncoder("quokka", dimension=DIMENSION)
     with MemoryStore.open(folder, model=None) as store:
         fill(store, "bad")
         fill(store, "good", secrets=False)
         with MemoryStore.open(folder, model=slow, background=False) as embedding:
             working = in_thread(embedding.admin.catch_up_vectors)
-            assert slow.begun.wait(WAIT_S)
+            assert slow.entered.wait(WAIT_S)
             report = store.forget(session="bad")
-            slow.go_on.set()
+            slow.free.set()
             working.result()
             if not report.complete:  # It held the lock on the vectors.
                 assert store.forget(session="bad").request is None

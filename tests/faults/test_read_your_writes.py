@@ -7,8 +7,8 @@ import pytest
 
 from mnemolog import MemoryStore, ModelUnavailable
 from mnemolog.domain.errors import ProjectionBehind
-from tests.e2e.test_projector import PROMPT_S, Failing, Stuck, record
-from tests.support import WAIT_S, HashEncoder, Picky, in_thread
+from tests.e2e.test_projector import PROMPT_S, Failing, record
+from tests.support import WAIT_S, HashEncoder, Picky, StuckEncoder, in_thread
 
 pytestmark = pytest.mark.promise("P11")
 THREADS = 4
@@ -92,7 +92,7 @@ def test_what_is_in_the_way_is_raised_at_once_with_the_distance(folder, mode):
 
 def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
     """Here the model itself is stuck, so no process can do its work."""
-    encoder = Stuck()
+    encoder = StuckEncoder("stuck")
     with MemoryStore.open(folder, model=encoder) as store:
         good, bad = record(store, "tea", "stuck")
         assert encoder.entered.wait(WAIT_S)
