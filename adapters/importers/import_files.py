@@ -23,7 +23,7 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import IMPORTED_KEY
 from mnemolog.domain.events import Forgotten, TurnRecorded
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.session import checked_key, session_stream
 from mnemolog.domain.spelling import spelled

@@ -133,8 +133,8 @@ class SqlProjection(TrackedTables, ABC):
         is_fresh, failed = False, None
         while reached < upto and failed is None:
             with self.database.writing() as connection:
-                before = tracking.tracked(connection, self.name).position
-                # Read under the lock from the beginning, they hold nothing that was erased before.
+                before = tracked(connection, self.name).position
+                # Read under the lock from the beginning, they hold nothing that was erased up to the head.
                 is_fresh = is_fresh or before == ORIGIN
                 failed = self._read_some(connection, before, upto, is_fresh=is_fresh)
                 reached = tracked(connection, self.name).position

@@ -224,7 +224,7 @@ def test_a_text_that_the_model_refuses_stops_it_there_until_a_rebuild(folder, wh
 def test_a_recall_says_why_the_vectors_stay_behind_even_if_its_own_step_went_well(folder, monkeypatch):
     """The projector's trouble is told where the distance is too great for a recall."""
 
-    monkeypatch.setattr(indexer, "RECALL_TEXTS", 2)
+    monkeypatch.setattr(projector, "RECALL_TEXTS", 2)
     encoder = Picky()
     with MemoryStore.open(folder, model=None) as store:
         record(store, "poison", *(f"tea {n}" for n in range(5)))
