@@ -157,7 +157,7 @@ def _verdict(answer: DoctorReport) -> tuple[str, str]:
     if answer.log_damaged:
         keys = all(item.what == "keys" for item in answer.findings if item.severity == "log")
         if keys:
-            return "THE KEYS OF THE LOG are missing or damaged", "red"
+            return "THE KEYS OF THE LOG cannot be used", "red"
         return "THE LOG IS DAMAGED, or a witness contradicts it", "red"
     if answer.healthy:
         fixed = any(item.fixed for item in answer.findings)

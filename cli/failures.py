@@ -23,7 +23,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 from mnemolog.domain.hints import Hint, again
 
-STATUSES: Final = ((errors.LogDamaged, EXIT_DAMAGED), (errors.InvalidInput, EXIT_USAGE))
+STATUSES: Final = (((errors.LogDamaged, errors.KeysMissing), EXIT_DAMAGED), (errors.InvalidInput, EXIT_USAGE))
 SERVERS: Final = ("mcp", "serve")
 INTERRUPTED: Final = {
     "import": ("", "; turns that exist are skipped"),

@@ -140,6 +140,8 @@ def _checked(
             manifest = _write_manifest(folder, verified, log)
             kept = None if copied is None else publish_keys(copied)
     except errors.KeysMissing as error:
+        if error.wrapped:
+            raise
         raise errors.LogDamaged(f"{error}; {_NOT_MADE}") from error
     return manifest, kept
 

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine
-from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.keys.keyring import CheckedKeys, check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.open import keys_of
@@ -82,9 +81,7 @@ def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[KeysCopy]:
             with closing(SqliteKeys(temporary, log_id=keys.log_id)) as copy:
                 copy.wipe()  # After the check: rewriting a damaged file could hide what is wrong with it.
         except errors.KeysMissing as error:
-            missing = keys.missing(error.why)
-            missing.hint = error.hint if error.hint == HINT else missing.hint
-            raise missing from error
+            raise (error if error.wrapped else keys.missing(error.why)) from error.__cause__
         except errors.LogDamaged as error:
             raise keys.missing(f"it cannot be used: {error}") from error
         earlier = _earlier_copy(folder, log_id=keys.log_id)
@@ -153,6 +150,8 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
                 keys.copy_to(target)
             check(SqliteKeys(target, log_id=log_id))
         except (errors.KeysMissing, errors.LogDamaged) as error:
+            if isinstance(error, errors.KeysMissing) and error.wrapped:
+                raise
             why = error.why if isinstance(error, errors.KeysMissing) else str(error)
             what = keys_file.KEYS_FILE if address is None else "keys"
             raise errors.BackupUnusable(folder, f"its {what} cannot be used: {why}") from error

@@ -50,6 +50,8 @@ def verify_copy(
     try:
         found = verify(log, witnesses=witnesses, contents=contents, progress=progress)
     except errors.KeysMissing as error:
+        if error.wrapped:
+            raise
         raise errors.LogDamaged(f"the keys do not open the content of {what}: {error.why}; {outcome}") from error
     damage = [finding for finding in found.findings if finding.kind not in _AS_RECORDED]
     if damage:

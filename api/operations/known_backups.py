@@ -22,7 +22,6 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.store_layout import SEEN_HEAD, StoreLayout
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.key_file import HINT
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.seen_head import noted_head
 from mnemolog.infra.runtime.files import mapped_to_store_errors, read_file, replace_file
@@ -147,7 +146,7 @@ def put_keys_back(store: Path, missing: errors.KeysMissing) -> str:
 
     Keys in a database are put back there, and wrapped ones need the key file: the error says how.
     """
-    if read_address(store) is not None or missing.hint == HINT:
+    if read_address(store) is not None or missing.wrapped:
         return missing.hint.removeprefix("nothing counts as forgotten; ")
     folder, keys = last_keys(store), StoreLayout(store.absolute()).keys
     if keys.exists() and not os.access(keys, os.R_OK):

@@ -104,7 +104,8 @@ def restore_backup(
     and page is verified, and with `keys` all content is opened. Erasures are carried out before the store can be
     opened; requests to forget need the keys.
 
-    Raises `BackupUnusable` for missing or changed files, `LogDamaged` if the history does not verify,
+    Raises `BackupUnusable` for missing or changed files, `LogDamaged` if the history does not verify, `KeysMissing` for
+    keys that are wrapped with a key that the key file does not have,
     `BackupRefused` if `path` exists and is not empty, `NetworkFilesystem`, `StoreNotWritable`,
     `StorageFull`: in all of these nothing was restored.
     """

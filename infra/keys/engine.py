@@ -53,6 +53,9 @@ class KeysEngine(Protocol):
     def secret(self) -> bytes:
         """Return the secret of the whole store, as it is stored: 32 bytes, wrapped 40."""
 
+    def wrapped_with(self) -> str | None:
+        """Return the id of the key that all is wrapped with, None where it is in the clear or was not noted."""
+
     def last_change(self) -> object:
         """Return a value that is another one after another process has destroyed keys. One short query."""
 
@@ -77,8 +80,8 @@ class KeysEngine(Protocol):
     def note_request(self, erasure: KeyErasure) -> None:
         """Note a request that leaves are destroyed for. If it is noted already, update its position."""
 
-    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
-        """Replace all material and the secret by what `change` makes of them: wrapped, or in the clear."""
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
+        """Replace all material and the secret by what `change` makes of them: wrapped with a key, or in the clear."""
 
     def note_change(self) -> None:
         """Have other processes drop the keys that they have in memory: `last_change` is another one."""

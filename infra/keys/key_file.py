@@ -17,8 +17,8 @@ VARIABLE: Final = "MNEMOLOG_KEY_FILE"
 WRAPPED_BYTES: Final = 40
 """Of a key of 32 bytes."""
 HINT: Final = (
-    f"{VARIABLE}, or `mnemolog --key-file FILE`, names the file with the key that they are wrapped with; "
-    "without that key the content can never be read"
+    f"give the key file that has it, as `mnemolog --key-file FILE` or in {VARIABLE}: for a backup, the one that was in "
+    "use when it was made; without that key the content can never be read"
 )
 
 _KEY: Final = re.compile(r"[0-9a-fA-F]{64}")

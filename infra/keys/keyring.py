@@ -125,7 +125,8 @@ class Keyring:
         """Wrap all that is stored with another key, or store it in the clear. It is to be wiped then."""
         with self._lock, self.engine.writing():
             self._unwrapped(self.engine.secret())
-            self.engine.rewrite(lambda stored: key_file.wrap(key, self._unwrapped(stored)), wrapped=key is not None)
+            named = None if key is None else id_of(key)
+            self.engine.rewrite(lambda stored: key_file.wrap(key, self._unwrapped(stored)), wrapped_with=named)
             self.engine.note_change()
 
     def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
@@ -295,18 +296,26 @@ class Keyring:
         """Return stored material in the clear. Note which key it was wrapped with."""
         if (found := key_file.unwrap(self._wrapping, stored)) is not None:
             return found
+        keys, named = [], os.environ.get(key_file.VARIABLE)
         try:
             keys = key_file.read_keys()
+            given = f"the key file {named} has {', '.join(map(id_of, keys))}" if keys else "no key file is named"
         except (OSError, ValueError) as error:
-            raise self._unopened(f"the key file {os.environ[key_file.VARIABLE]} cannot be used: {error}") from error
+            given = f"the key file {named} cannot be used: {error}"
         for key in (None, *keys):
             if (found := key_file.unwrap(key, stored)) is not None:
                 self._wrapping = key
                 return found
-        raise self._unopened(f"they are wrapped, and {_tried(keys)}")
+        raise self._unopened(given, keys)
 
-    def _unopened(self, why: str) -> errors.KeysMissing:
-        error = self.engine.missing(why)
+    def _unopened(self, given: str, keys: Sequence[bytes]) -> errors.KeysMissing:
+        """Return the error for keys that are wrapped with another key than those of the key file."""
+        needed = self.engine.wrapped_with()
+        if needed in [*map(id_of, keys)]:
+            return self.engine.missing(f"it is damaged: the key {needed}, which it was wrapped with, does not open it")
+        key = "a key whose id an earlier version did not note" if needed is None else f"the key {needed}"
+        error = self.engine.missing(why := f"the keys of the content are wrapped with {key}; {given}")
+        error.args = (why,)
         error.hint, error.wrapped = key_file.HINT, True
         return error
 
@@ -320,12 +329,6 @@ def _checked_series(stream: str, series: int, version: int = 0) -> int:
 def id_of(key: bytes) -> str:
     """Return what names a key of the key file: the beginning of its SHA-256."""
     return sha256(key).hexdigest()[:8]
-
-
-def _tried(keys: Sequence[bytes]) -> str:
-    if not keys:
-        return "no key file is named"
-    return f"no key in {os.environ[key_file.VARIABLE]} opens them ({', '.join(map(id_of, keys))})"
 
 
 def _new_root() -> Node:

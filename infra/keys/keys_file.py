@@ -114,7 +114,21 @@ def nodes_statement(*, wrapped: bool) -> str:
     return clear.replace("length(material) = 32", f"length(material) = {WRAPPED_BYTES}") if wrapped else clear
 
 
-def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wrapped: bool) -> None:
+def note_wrapping(driver: Any, key: str | None) -> None:
+    """Note the id of the key that the keys are wrapped with, where earlier versions look for nothing."""
+    number = int(key or "0", 16)
+    driver.execute(f"PRAGMA user_version = {number - (number >> 31 << 32)}")
+
+
+def wrapped_with(driver: Any) -> str | None:
+    """Return the id that `note_wrapping` noted, None if none was."""
+    number: int = driver.execute("PRAGMA user_version").fetchone()[0]
+    return f"{number & 0xFFFFFFFF:08x}" if number else None
+
+
+def write_copy(
+    path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wrapped: bool, wrapped_with: str | None
+) -> None:
     """Write keys from another database into a new file, durably. Raises the driver's errors."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
     with sqlite.transaction_on(path) as connection:
@@ -123,6 +137,7 @@ def write_copy(path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wr
         if wrapped:
             driver.execute("DROP TABLE nodes")
             driver.execute(nodes_statement(wrapped=True))
+            note_wrapping(driver, wrapped_with)
         for table, pages in tables.items():
             insert = f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
             for rows in pages:

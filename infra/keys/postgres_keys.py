@@ -28,7 +28,9 @@ COPIED_TOGETHER: Final = 2_000
 """Rows that a copy of the keys fetches together."""
 
 _OF_STREAM: Final = "WHERE log_id = %b AND stream = %b"
-_SELECT_IDENTITY: Final = f"SELECT format, secret FROM {SCHEMA}.meta WHERE log_id = %b"
+_SELECT_IDENTITY: Final = (  # The last one as JSON, because an earlier version made the table without this column.
+    f"SELECT format, secret, to_jsonb(meta) ->> 'wrapped_with' FROM {SCHEMA}.meta WHERE log_id = %b"
+)
 _SELECT_CHANGE: Final = f"SELECT last_change, secret FROM {SCHEMA}.meta WHERE log_id = %b"
 _SELECT_STORED: Final = (
     f"SELECT series, depth::bigint, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} "
@@ -81,7 +83,8 @@ _SELECT_MATERIAL: Final = f"SELECT stream, series, depth, prefix, material FROM 
 _UPDATE_MATERIAL: Final = (
     f"UPDATE {SCHEMA}.nodes SET material = %b {_OF_STREAM} AND series = %b AND depth = %b AND prefix = %b"
 )
-_UPDATE_SECRET: Final = f"UPDATE {SCHEMA}.meta SET format = %b, secret = %b WHERE log_id = %b"
+_UPDATE_SECRET: Final = f"UPDATE {SCHEMA}.meta SET format = %b, secret = %b, wrapped_with = %b WHERE log_id = %b"
+_NOTE_WRAPPING: Final = f"UPDATE {SCHEMA}.meta SET wrapped_with = %b WHERE log_id = %b"
 _FILLED: Final = {
     "SELECT stream, series, depth, prefix, material FROM nodes": (
         f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) VALUES (%b, %b, %b, %b, %b, %b)"
@@ -145,6 +148,12 @@ class PostgresKeys:
         """See `KeysEngine`."""
         with self._reading():
             return self._secret
+
+    def wrapped_with(self) -> str | None:
+        """See `KeysEngine`."""
+        with self._reading() as cursor:
+            found: str | None = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()[2]
+            return found
 
     def last_change(self) -> object:
         """See `KeysEngine`."""
@@ -212,11 +221,11 @@ class PostgresKeys:
         """See `KeysEngine`."""
         self._cursor.execute(_INSERT_REQUEST, (self.log_id, *erasure))
 
-    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
         """See `KeysEngine`."""
         allow_wrapped(self._cursor)
-        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
-        self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), self.log_id))
+        number = keys_file.WRAPPED_FORMAT if wrapped_with else keys_file.CLEAR_FORMAT
+        self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), wrapped_with, self.log_id))
         with self._cursor.connection.cursor("nodes") as nodes:
             nodes.execute(_SELECT_MATERIAL, (self.log_id,), binary=True)
             for page in _pages(nodes):
@@ -258,10 +267,10 @@ class PostgresKeys:
         """See `KeysEngine`."""
         with self._reading() as cursor, cursor.connection.transaction():
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            wrapped = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()[0] == keys_file.WRAPPED_FORMAT
+            number, _, key = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()
             tables = {table: self._pages(query) for table, query in _COPIED.items()}
             with sqlite.mapped_errors(target):
-                keys_file.write_copy(target, tables, wrapped=wrapped)
+                keys_file.write_copy(target, tables, wrapped=number == keys_file.WRAPPED_FORMAT, wrapped_with=key)
 
     def replace(self, copy: Path) -> None:
         """See `KeysEngine`. What was there and is not in the file is wiped."""
@@ -273,6 +282,8 @@ class PostgresKeys:
                 if row[1] == keys_file.WRAPPED_FORMAT:
                     allow_wrapped(driver)
                 driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
+                if row[1] == keys_file.WRAPPED_FORMAT:
+                    driver.execute(_NOTE_WRAPPING, (keys_file.wrapped_with(file), self.log_id))
                 deleted = [
                     driver.execute(f"DELETE FROM {SCHEMA}.{table} WHERE log_id = %b", (self.log_id,)).rowcount
                     for table in ("nodes", "destroyed", "requests")

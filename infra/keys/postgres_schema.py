@@ -23,7 +23,8 @@ CREATE TABLE {SCHEMA}.meta (
   format int NOT NULL,
   created_at bigint NOT NULL,
   secret bytea NOT NULL CHECK (length(secret) IN (32, {WRAPPED_BYTES})),
-  last_change uuid NOT NULL DEFAULT gen_random_uuid()
+  last_change uuid NOT NULL DEFAULT gen_random_uuid(),
+  wrapped_with text COLLATE "C"
 );
 CREATE TABLE {SCHEMA}.nodes (
   log_id text COLLATE "C" NOT NULL,
@@ -77,7 +78,10 @@ GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO {READER};
 
 
 def allow_wrapped(driver: Any) -> None:
-    """Let tables of an earlier version hold wrapped keys, which are longer. This takes their owner's role."""
+    """Let tables of an earlier version hold wrapped keys, which are longer, and name the key that they need.
+
+    This takes their owner's role.
+    """
     for table, column in (("meta", "secret"), ("nodes", "material")):
         name = f"{table}_{column}_check"
         found = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %b AND conrelid = to_regclass(%b)"
@@ -87,3 +91,5 @@ def allow_wrapped(driver: Any) -> None:
                 f"ALTER TABLE {SCHEMA}.{table} DROP CONSTRAINT IF EXISTS {name}, "
                 f"ADD CONSTRAINT {name} CHECK (length({column}) IN (32, {WRAPPED_BYTES}))"
             )
+    if driver.execute(f"SELECT to_jsonb(meta) ? 'wrapped_with' FROM {SCHEMA}.meta LIMIT 1").fetchone() == (False,):
+        driver.execute(f'ALTER TABLE {SCHEMA}.meta ADD COLUMN wrapped_with text COLLATE "C"')

@@ -74,6 +74,11 @@ class SqliteKeys:
         with self._driver():
             return self._secret
 
+    def wrapped_with(self) -> str | None:
+        """See `KeysEngine`."""
+        with self._driver() as driver:
+            return keys_file.wrapped_with(driver)
+
     def last_change(self) -> object:
         """See `KeysEngine`. Another value after any change by another process."""
         driver = self._opened
@@ -126,17 +131,18 @@ class SqliteKeys:
         """See `KeysEngine`."""
         self._opened.execute(_INSERT_REQUEST, erasure)
 
-    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped: bool) -> None:
+    def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
         """See `KeysEngine`."""
         self._opened.create_function("changed", 1, change)
-        number = keys_file.WRAPPED_FORMAT if wrapped else keys_file.CLEAR_FORMAT
+        number = keys_file.WRAPPED_FORMAT if wrapped_with else keys_file.CLEAR_FORMAT
         self._opened.execute("UPDATE keys_meta SET format = ?, secret = changed(secret)", (number,))
         self._opened.execute("ALTER TABLE nodes RENAME TO nodes_before")
-        self._opened.execute(keys_file.nodes_statement(wrapped=wrapped))
+        self._opened.execute(keys_file.nodes_statement(wrapped=wrapped_with is not None))
         self._opened.execute(
             "INSERT INTO nodes SELECT stream, series, depth, prefix, changed(material) FROM nodes_before"
         )
         self._opened.execute("DROP TABLE nodes_before")
+        keys_file.note_wrapping(self._opened, wrapped_with)
 
     def note_change(self) -> None:
         """See `KeysEngine`. SQLite notes every commit."""

@@ -8,6 +8,7 @@ import pytest
 from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.keys.key_file import VARIABLE
+from mnemolog.infra.keys.keyring import id_of
 from mnemolog.infra.log.postgres.address import known_identity
 from mnemolog.operations.key_wrapping import wrap_keys
 from tests.postgres import connect, put_log_in_postgres
@@ -28,7 +29,9 @@ def key_file(tmp_path, monkeypatch):
 def filled(folder, request):
     """The folder of a store with two turns in a session, its keys in either database."""
     if request.param == "postgres":
-        put_log_in_postgres(folder, request.getfixturevalue("postgres_url"))
+        put_log_in_postgres(folder, url := request.getfixturevalue("postgres_url"))
+        with connect(url) as driver:  # As an earlier version made it.
+            driver.execute("ALTER TABLE mnemolog_keys.meta DROP COLUMN IF EXISTS wrapped_with")
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("trip")
         session.record("user", "The ferry leaves at noon.")
@@ -69,16 +72,38 @@ def test_wrapped_keys_open_nothing_without_the_key_file(filled, key_file, monkey
         assert not [row for row in clear if row in b"".join(path.read_bytes() for path in filled.glob("keys.db*"))]
     assert texts(filled) == ["The ferry leaves at noon.", "My passport number is 123."]
     monkeypatch.delenv(VARIABLE)
+    with MemoryStore.open(filled, model=None) as store, pytest.raises(errors.KeysMissing, match="no key file is named"):
+        store.record("trip", "user", "more")
+
+
+def test_every_command_says_which_key_is_needed_and_which_was_given(filled, run, key_file, tmp_path):
+    """That is no damage: the key file of then is missing. A key that fits and opens nothing is damage."""
+    needed = wrap_keys(filled).wrapped_with
     with MemoryStore.open(filled, model=None) as store:
-        with pytest.raises(errors.KeysMissing, match="they are wrapped, and no key file is named") as refused:
-            store.record("trip", "user", "more")
-        assert VARIABLE in refused.value.hint
-        finding = next(item for item in store.admin.doctor().findings if "wrapped" in item.why)
-        assert (finding.severity, VARIABLE in finding.action) == ("log", True)
-    key_file.write_text(secrets.token_hex(32))
-    monkeypatch.setenv(VARIABLE, str(key_file))
-    with MemoryStore.open(filled, model=None) as store, pytest.raises(errors.KeysMissing, match="no key in"):
-        store.start_session("another")
+        store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+        store.audit.export(tmp_path / "log.jsonl")
+    fitting, newer = key_file.read_text(), secrets.token_hex(32)
+    key_file.write_text(newer)
+    restored, given = tmp_path / "restored", id_of(bytes.fromhex(newer))
+    for command in (
+        ("show", filled, "trip"),
+        ("record", filled, "trip", "more"),
+        ("keys", filled),
+        ("verify", filled),
+        ("doctor", filled),
+        ("backup", filled, tmp_path / "new", "--keys", tmp_path / "new-keys"),
+        ("restore", tmp_path / "backup", restored, "--keys", tmp_path / "keys"),
+        ("restore", tmp_path / "backup", restored, "--keys", filled),
+        ("import", restored, tmp_path / "log.jsonl", "--keys", tmp_path / "keys"),
+    ):
+        said = "".join(run(*command).exited(3)[1:])
+        assert f"wrapped with the key {needed}; the key file {key_file} has {given}" in said, command
+        assert ("ive the key file that has it" in said, "amaged" in said) == (True, False), command
+        assert not restored.exists()
+    key_file.write_text(fitting)
+    with MemoryStore.open(filled, model=None) as store, (engine := log_of(store).keyring.engine).writing():
+        engine.rewrite(lambda _: bytes(40), wrapped_with=needed)
+    assert f"it is damaged: the key {needed}" in run("show", filled, "trip").exited(3).stderr
 
 
 def test_new_sessions_and_what_is_forgotten_are_wrapped_too(filled, key_file, request):
@@ -118,7 +143,7 @@ def test_a_backup_of_the_keys_is_wrapped_with_the_same_key(filled, key_file, mon
     with MemoryStore.open(filled, model=None) as store:
         store.backup(tmp_path / "backup", keys=tmp_path / "keys")
     monkeypatch.delenv(VARIABLE)
-    with pytest.raises(errors.LogDamaged, match="they are wrapped"):
+    with pytest.raises(errors.KeysMissing, match="are wrapped with the key"):
         restore_backup(tmp_path / "backup", tmp_path / "stolen", keys=tmp_path / "keys")
     monkeypatch.setenv(VARIABLE, str(key_file))
     restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")

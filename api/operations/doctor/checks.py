@@ -193,7 +193,9 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
         return
     if (trouble := missing_keys(log)) is not None:
         looked.not_checked.append("the encrypted content")
-        yield keys_issue(folder, trouble, state="damaged" if context.layout.keys.exists() else "missing")
+        yield keys_issue(
+            folder, trouble, state="missing" if trouble.wrapped or not context.layout.keys.exists() else "damaged"
+        )
         return
     try:
         series = keyring.sample(series_max=SERIES_MAX)
