@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import structs
 
-from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, UsageError, app
+from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, UsageError, app, fail
 from mnemolog.cli.arguments import DryRun, open_store
 from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
@@ -15,6 +19,7 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.key_wrapping import KeysReport, wrap_keys
+from mnemolog.operations.known_backups import failed_commands, note_failed_commands
 from mnemolog.operations.moving import CopyReport, copy_store
 from mnemolog.operations.restore import RestoreReport, restore_backup
 
@@ -29,15 +34,47 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is new or empty.")],
     keys: Keys = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
+    after_backup: Annotated[
+        str | None,
+        typer.Option(metavar="CMD…", help="A program with arguments, run without a shell once the backup is complete."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy a store as it is now, while other processes keep writing.
 
+    CMD finds the absolute path of TARGET in MNEMOLOG_BACKUP, and that of the folder of the keys in
+    MNEMOLOG_BACKUP_KEYS. If it fails, the backup stays, and the exit status is 1.
+
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
+
+    Example: mnemolog backup memory/ /backups/daily --replace --after-backup "rclone sync /backups offsite:backups"
     """
+    try:
+        command = shlex.split(after_backup or "")
+    except ValueError as error:
+        raise UsageError(f"--after-backup: {error}") from error
     with open_store(store, create=False, background=False) as opened, bar("copying", "verifying") as progress:
         report = opened.backup(target, keys=keys, replace=replace, progress=progress)
-    answer(report, _show_backup, as_json=as_json)
+    failure = _run(command, report, opened.path) if command else ""
+    notes = (*report.notes, *([failure] if failure and as_json else []))
+    answer(structs.replace(report, notes=notes), _show_backup, as_json=as_json)
+    if failure:
+        fail(failure, hint="the backup is complete; run the command by hand, or the next backup does")
+
+
+def _run(command: list[str], report: BackupReport, store: Path) -> str:
+    """Run what is to follow a backup; return why it failed. What it prints goes to standard error."""
+    environment = os.environ | {"MNEMOLOG_BACKUP": str(Path(report.target).absolute())}
+    if report.keys is not None:
+        environment["MNEMOLOG_BACKUP_KEYS"] = str(Path(report.keys).absolute().parent)
+    failed = failed_commands(store)
+    note_failed_commands(store, failed + 1)  # Before it runs: one that is killed with this process has failed too.
+    try:
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=2, check=True)
+    except (OSError, subprocess.SubprocessError, KeyboardInterrupt) as error:
+        return f"the command after the backup failed: {str(error) or 'interrupted'}"
+    note_failed_commands(store, 0)
+    return ""
 
 
 @app.command("restore", cls=Command)

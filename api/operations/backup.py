@@ -29,7 +29,7 @@ from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import counting, opened_copy, verify_copy
-from mnemolog.operations.known_backups import KnownBackup, noted_witnesses, remember_backup
+from mnemolog.operations.known_backups import KnownBackup, failed_commands, noted_witnesses, remember_backup
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
@@ -97,7 +97,13 @@ def make_backup(
         raise
     head = Head(position=manifest.head, digest=manifest.digest, log_id=log_id)
     known = None if kept is None else str(kept.path.parent.absolute())
-    made_now = KnownBackup(path=str(target.absolute()), keys=known, created_at=manifest.created_at, head=head)
+    made_now = KnownBackup(
+        path=str(target.absolute()),
+        keys=known,
+        created_at=manifest.created_at,
+        head=head,
+        failed=failed_commands(store),
+    )
     remember_backup(store, made_now)
     kept = None if kept is None else kept.caught_up()  # Last, so that it holds nothing forgotten before this returns.
     report = BackupReport(

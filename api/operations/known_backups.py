@@ -48,6 +48,8 @@ class KnownBackup(msgspec.Struct, frozen=True, kw_only=True):
     """The folder that the content keys were copied to, absolute; None if there was none."""
     created_at: datetime
     head: Head
+    failed: int = 0
+    """For how many backups in a row, up to this one, the command after it has failed (`mnemolog backup`)."""
 
 
 # Made at import: see `checked_json`.
@@ -60,6 +62,17 @@ def last_backup(store: Path) -> KnownBackup | None:
     Never raises: a note that is missing or damaged knows of no backup. Needs no log and opens no database.
     """
     return next((known for known in _known(store) if (Path(known.path) / BACKUP_FILE).is_file()), None)
+
+
+def failed_commands(store: Path) -> int:
+    """Return for how many backups in a row, up to the newest, the command after it has failed. Never raises."""
+    return next((known.failed for known in _known(store)), 0)
+
+
+def note_failed_commands(store: Path, failed: int) -> None:
+    """Note what `failed_commands` returns until the next command."""
+    for known in _known(store)[:1]:
+        remember_backup(store, msgspec.structs.replace(known, failed=failed))
 
 
 def last_keys(store: Path) -> Path | None:

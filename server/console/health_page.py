@@ -18,7 +18,7 @@ from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import ends_soon
 from mnemolog.operations.doctor.run import DoctorReport
-from mnemolog.operations.known_backups import last_backup
+from mnemolog.operations.known_backups import failed_commands, last_backup
 from mnemolog.operations.status import Status
 from mnemolog.projections.maintenance.context import PRESENT
 from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
@@ -83,7 +83,7 @@ async def health(_request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     report = await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
     quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
     parts, backup = tuple(parts_of(status)), last_backup(store.path)
-    ending = await read(store, lambda blocking: list(ending_tokens(blocking))) if ask_doctor else ()
+    ending = await read(store, lambda blocking: list(to_attend(blocking))) if ask_doctor else ()
     return HealthPage(
         healthy=(report is None or report.healthy) and not status.warnings,
         says=(*_summary(status, report, parts), *ending),
@@ -97,8 +97,10 @@ async def health(_request: Request, caller: Caller, _at: AsOf) -> HealthPage:
     )
 
 
-def ending_tokens(store: MemoryStore) -> Iterator[str]:
-    """Yield a sentence for each token that is not valid for much longer."""
+def to_attend(store: MemoryStore) -> Iterator[str]:
+    """Yield a sentence on backups whose command failed, and on each token that is not valid for much longer."""
+    if failed := failed_commands(store.path):
+        yield f"The command after the last {counted(failed, 'backup')} failed (`mnemolog backup --after-backup`)."
     now = to_datetime(clock_of(store).now())
     for token in store.admin.tokens():
         if ends_soon(token, now) and token.expires_at is not None:

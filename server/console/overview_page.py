@@ -19,7 +19,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql.session_pages import Group
-from mnemolog.server.console.health_page import Part, ending_tokens, parts_of
+from mnemolog.server.console.health_page import Part, parts_of, to_attend
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json
@@ -167,5 +167,5 @@ async def _needs(caller: Caller) -> tuple[tuple[str, ...], tuple[Part, ...]] | N
         status = await caller.store.status()
     except OutsideScope:
         return None
-    ending = tuple(await read(caller.store, lambda store: list(ending_tokens(store)))) if caller.may("admin") else ()
+    ending = tuple(await read(caller.store, lambda store: list(to_attend(store)))) if caller.may("admin") else ()
     return (*map(sentence, status.warnings), *ending), tuple(part for part in parts_of(status) if not part.good)

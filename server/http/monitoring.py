@@ -26,7 +26,7 @@ from mnemolog.adapters.support.store_access import events_of, with_pools
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
-from mnemolog.operations.known_backups import last_backup
+from mnemolog.operations.known_backups import failed_commands, last_backup
 from mnemolog.server.http.authentication import Caller, Callers
 from mnemolog.server.http.problems import RequestRefused, problem_response
 
@@ -158,6 +158,8 @@ def watch_deadlines(metrics: Metrics, callers: Callers, store: Path) -> None:
         return inf if known is None else (datetime.now(UTC) - known.created_at).total_seconds()
 
     metrics.gauge("mnemolog_backup_age_seconds", "Age of the last known backup; infinite without.", backup_age)
+    failed = "Backups in a row, up to the last one, after which `--after-backup` failed."
+    metrics.gauge("mnemolog_backup_command_failures", failed, lambda: failed_commands(store))
     metrics.gauge("mnemolog_http_tokens_ending", "Valid tokens that end within 14 days.", callers.ending)
 
 

@@ -41,7 +41,7 @@ def control(folder: Path, command: str, name: str) -> None:
         unit = unit.replace(path, str(folder / here))
     (start,) = values(unit, "ExecStart")
     if values(unit, "Type") == ["oneshot"]:
-        for line in (start, *values(unit, "ExecStartPost")):
+        for line in (*values(unit, "ExecStartPre"), start):
             subprocess.run(shlex.split(line), env=environment(unit), check=True)
     elif command == "reload":
         os.kill(int(running.read_text()), signal.SIGHUP)

@@ -24,7 +24,7 @@ from mnemolog.cli.entry import notes_on_quarantine
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations.doctor import checks
-from mnemolog.operations.known_backups import last_backup, remember_backup
+from mnemolog.operations.known_backups import failed_commands, last_backup, remember_backup
 from mnemolog.projections.health import verify
 from tests.support import HashEncoder
 
@@ -228,7 +228,7 @@ def test_lost_keys_are_a_finding_in_both_depths_and_the_command_puts_them_back(m
         assert finding["what"] == "keys"
     assert run("verify", memory).returncode == 0, "the chain needs no keys"
     refused = run("show", memory, "a")
-    assert (refused.returncode, "nothing counts as forgotten; end the processes" in refused.stderr) == (1, True)
+    assert (refused.returncode, "nothing counts as forgotten; end the processes" in refused.stderr) == (3, True)
     shown = run("doctor", memory)
     assert "THE KEYS OF THE LOG" in shown.stdout
     if how != "without one series":
@@ -488,3 +488,24 @@ def test_doctor_of_an_open_store_whose_file_was_moved_reports_it(memory, name):
             report = store.admin.doctor(deep=deep)
             (finding,) = report.findings
             assert (report.log_damaged, finding.where, finding.state) == (True, name, "replaced")
+
+
+def test_a_command_after_a_backup_knows_where_it_is_and_its_failures_are_counted(memory, tmp_path, run, monkeypatch):
+    """No shell sees it, and what it prints is not mixed with the answer. A failure leaves the backup as it is."""
+    monkeypatch.chdir(tmp_path)
+    script = "import os; open('seen', 'a').write(os.environ['MNEMOLOG_BACKUP'] + os.environ['MNEMOLOG_BACKUP_KEYS'])"
+    good = shlex.join([sys.executable, "-c", f"{script}; print('copied')", "$HOME; exit 1"])
+    backup = ("backup", memory, "daily", "--replace", "--keys", "kept", "--json", "--after-backup")
+    for command, wrong, failed in (
+        (good, False, 0),
+        ("no-such-program /", True, 1),
+        ("", False, 1),  # It says nothing about the one that failed.
+        (f"{sys.executable} -c exit(3)", True, 2),
+        (good, False, 0),
+    ):
+        ran = run(*backup, command)
+        assert (ran.returncode, "error: the command after the backup failed" in ran.stderr) == (wrong, wrong)
+        assert (bool(json.loads(ran.stdout)["notes"]), failed_commands(memory)) == (wrong, failed)
+        assert last_backup(memory).path == str(tmp_path / "daily")
+    assert (tmp_path / "seen").read_text() == 2 * f"{tmp_path}/daily{tmp_path}/kept"
+    assert run(*backup, "a 'b").exited(2).stdout.startswith('{"error"')

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
+from mnemolog.operations.known_backups import note_failed_commands
 from mnemolog.server.http.config import ServerConfig
 from tests.postgres import put_log_in_postgres
 from tests.server.serving import command, server
@@ -167,16 +168,23 @@ def test_what_must_be_done_in_time_is_measured(folder, certificate, tmp_path):
             for who, days in ends.items()
         ]
     bearer = {"authorization": f"Bearer {made[0].secret}"}
-    names = ("backup_age_seconds", "http_tokens_ending", "http_certificate_left_seconds")
+    names = (
+        "backup_age_seconds",
+        "http_tokens_ending",
+        "http_certificate_left_seconds",
+        "backup_command_failures",
+    )
     with server(folder, "--require-token", "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
 
         def measured():
             found = httpx2.get(f"{url}/metrics", headers=bearer, verify=ssl.create_default_context(cafile=cert)).text
             return [float(re.search(rf"^mnemolog_{name} (\S+)$", found, re.MULTILINE)[1]) for name in names]
 
-        age, ending, left = measured()
+        age, ending, left, _ = measured()
         assert (age, ending) == (inf, 1)
         assert 0 < left <= 2 * 86_400
         with MemoryStore.open(folder, model=None) as store:
             store.backup(tmp_path / "backup")
+        note_failed_commands(folder, 2)
         assert 0 <= measured()[0] < WAIT_S
+        assert measured()[3] == 2

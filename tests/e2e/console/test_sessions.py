@@ -9,6 +9,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.domain.position import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.operations.known_backups import note_failed_commands
 from mnemolog.projections.sql import queries
 from mnemolog.server.console import moment as moments
 from mnemolog.server.console.session_page import TURNS_MAX
@@ -100,14 +101,16 @@ def test_the_overview_says_what_changed_since_the_last_visit(store, console, mon
         assert console.json("/")["changed"] is None, wrong
 
 
-def test_the_overview_names_tokens_that_end_soon(store, console):
-    """To whoever may make another one."""
+def test_the_overview_names_tokens_that_end_soon_and_backups_that_were_not_copied(store, console, tmp_path):
+    """To callers who may do something about it."""
+    store.backup(tmp_path / "backup")
+    note_failed_commands(store.path, 2)
     ends = {"ann": timedelta(days=3), "bob": timedelta(days=90)}
     for who, end in ends.items():
         store.admin.create_token(who, verbs=("read",), expires_in=end)
-    (warning,) = console.json("/")["warnings"]
-    assert "of ann ends in" in warning
-    assert warning in console.json("/health")["says"]
+    warnings = console.json("/")["warnings"]
+    assert ["after the last 2 backups failed" in warnings[0], "of ann ends in" in warnings[1]] == [True, True]
+    assert set(warnings) <= set(console.json("/health")["says"])
     assert console.as_caller("read").json("/")["warnings"] == []
 
 
