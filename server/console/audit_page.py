@@ -23,6 +23,7 @@ from mnemolog.operations.known_backups import noted_witnesses
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page
@@ -45,19 +46,15 @@ class ShownWitness(Result, frozen=True, kw_only=True):
 class AuditPage(Result, frozen=True, kw_only=True):
     """The audit."""
 
-    before: Position | None
-    """Only events at earlier positions, if it is given."""
     head: Head | None
     """Position and digest at the moment; None for a store that is open for one scope."""
     log_id: str
     witnesses: tuple[ShownWitness, ...]
-    events: tuple[EventLine, ...]
+    events: ListPage[EventLine]
     """Newest first."""
     looked_from: Position
     """The events of the page are after this position, up to `looked_to`."""
     looked_to: Position
-    older: int | None
-    """Give this as `before` for the next page; None if there is none."""
     actors: dict[str, int]
     """How much each actor did in the events that were looked through. Empty where none was recorded."""
 
@@ -72,14 +69,12 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
         found = newest_events(store, wanted, upto=last, limit=PER_PAGE)
         whole = not boundary_of(store).scopes
         return AuditPage(
-            before=before,
             head=events_of(store).head_at(at.position) if whole else None,
             log_id=events_of(store).log_id if whole else "",
             witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
-            events=found.lines,
+            events=ListPage(items=found.lines, earlier=Position(found.after + 1) if found.after else None),
             looked_from=found.after,
             looked_to=last,
-            older=found.after + 1 if found.after else None,
             actors=dict(sorted(found.actors.items())),
         )
 

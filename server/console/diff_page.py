@@ -12,12 +12,13 @@ from mnemolog.adapters.support.store_access import read
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import Activation
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch
+from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import Refused, limited, page
-from mnemolog.server.console.parameters import text, whole
+from mnemolog.server.console.parameters import position, text
 from mnemolog.server.console.rendering import in_words
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -44,10 +45,8 @@ class DiffPage(Result, frozen=True, kw_only=True):
     """The difference in words."""
     kinds: dict[str, int]
     """How many events of each kind lie between the moments, by their words."""
-    sessions: tuple[SessionDiff, ...]
-    """Those of this page."""
-    page: int
-    pages: int
+    sessions: ListPage[SessionDiff]
+    """By their numbers in the list, from 1."""
     sessions_in_all: int
     facts: tuple[FactChange, ...] = ()
     """At most `PER_PAGE`."""
@@ -60,7 +59,9 @@ async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
     """Show what changed between two moments: by default the last `USUAL_EVENTS` events up to the moment of the page."""
     query = request.query_params
     start, end = text(query, "from"), text(query, "to")
-    number = whole(query, "page", 1, least=1, most=1_000_000)
+    before, skipped = position(query, "before"), position(query, "after") or ORIGIN
+    if before is not None:
+        skipped = Position(max(before - 1 - PER_PAGE, 0))
 
     def ends(store: MemoryStore) -> tuple[AsOf, AsOf]:
         later = as_of(store, end, field="To") if end else at
@@ -71,19 +72,23 @@ async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
     first, last = sorted(moments, key=lambda moment: moment.position)
     is_swapped = first is not moments[0]
     return await read(
-        limited(caller, request), lambda store: compare(store, first, last, number=number, swapped=is_swapped)
+        limited(caller, request), lambda store: compare(store, first, last, skipped=skipped, swapped=is_swapped)
     )
 
 
-def compare(store: MemoryStore, first: AsOf, last: AsOf, *, number: int, swapped: bool) -> DiffPage:
-    """Return a page of what changed between two moments, within the scopes of the store. Raises `Refused`."""
+def compare(store: MemoryStore, first: AsOf, last: AsOf, *, skipped: Position, swapped: bool) -> DiffPage:
+    """Return a page of what changed between two moments, without the first `skipped` sessions. Raises `Refused`."""
     before, after = first.position, last.position
     if after - before > FAR_EVENTS:
         what = f"{after - before:,} events lie between them; a page compares up to {FAR_EVENTS:,}."
         raise Refused(400, "These moments are too far apart", what, "Choose closer ones, or use `mnemolog diff`.")
     found = store.audit.diff(before, after, turns_max=PER_PAGE)
-    pages = max(1, -(-len(found.sessions) // PER_PAGE))
-    number = min(number, pages)
+    end = Position(skipped + PER_PAGE)
+    sessions = ListPage(
+        items=found.sessions[skipped:end],
+        earlier=Position(skipped + 1) if skipped else None,
+        later=end if end < len(found.sessions) else None,
+    )
     return DiffPage(
         before=before,
         before_at=first.time or first.recorded_at,
@@ -92,9 +97,7 @@ def compare(store: MemoryStore, first: AsOf, last: AsOf, *, number: int, swapped
         swapped=swapped,
         says=tuple(_summary(found)),
         kinds=in_words(found.topics),
-        sessions=found.sessions[(number - 1) * PER_PAGE : number * PER_PAGE],
-        page=number,
-        pages=pages,
+        sessions=sessions,
         sessions_in_all=len(found.sessions),
         facts=found.facts[:PER_PAGE],
         switches=found.switches[:PER_PAGE],

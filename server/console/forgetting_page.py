@@ -93,10 +93,8 @@ class SessionPreview(Result, frozen=True, kw_only=True):
     turns: int
     lines: tuple[PreviewLine, ...]
     """Its first turns, then what its working memory holds."""
-    more: bool
-    """Whether more turns follow those that are listed."""
-    last_position: Position
-    """Of the last turn that is listed."""
+    later: Position | None
+    """Pass it as `after` for the turns that follow those that are listed; None if there are none."""
 
 
 class ForgetPreview(Result, frozen=True, kw_only=True):
@@ -163,7 +161,7 @@ class CertificatePage(Result, frozen=True, kw_only=True):
 async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPage:
     """Show what would become unreadable, and what was forgotten up to the moment."""
     selection = Selection.of(request.query_params)
-    after = parameters.whole(request.query_params, "after", ORIGIN, most=10**15)
+    after = parameters.position(request.query_params, "after") or ORIGIN
     preview = await _preview(caller.store, selection, after=after) if selection else None
 
     def past(blocking: MemoryStore) -> tuple[bool, list[PastErasure]]:
@@ -232,8 +230,7 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
         agent=session.agent,
         turns=turns,
         lines=tuple(lines),
-        more=listed.next is not None,
-        last_position=listed[-1].position if listed else Position(after),
+        later=listed.next,
     )
 
 

@@ -21,6 +21,7 @@ from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.read_models import SessionSummary
+from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
@@ -88,10 +89,8 @@ class Lineage(Result, frozen=True, kw_only=True):
 
     session: str
     """The session whose family is shown; empty for the newest families."""
-    rows: tuple[LineageRow, ...]
+    rows: ListPage[LineageRow]
     """A parent comes before its children, and each family together."""
-    older: Position | None
-    """Pass it as `before` for older families; None if there are none."""
 
 
 @page("/lineage", title="Lineage", template="lineage.html")
@@ -107,7 +106,7 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
             LineageRow(summary=item, depth=depth, marks=marks_of(store, item.session, upto=at.position))
             for item, depth in _in_tree_order(families.sessions)
         )
-        return Lineage(session=session, rows=tuple(rows), older=families.more)
+        return Lineage(session=session, rows=ListPage(items=tuple(rows), earlier=families.more))
 
     return await read(caller.store if session else limited(caller, request), found)
 

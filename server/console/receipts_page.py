@@ -23,6 +23,7 @@ from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.token_counting import counter_of
 from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
+from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, limited, page, redirect
 from mnemolog.server.console.rendering import excerpt
@@ -92,9 +93,7 @@ class ReceiptsPage(Result, frozen=True, kw_only=True):
     """What the memory was asked, newest first."""
 
     wanted: ReceiptFilter
-    receipts: tuple[Receipt, ...]
-    older: int | None
-    """Give this as `before` for the next page; None if there is none."""
+    receipts: ListPage[Receipt]
     about: AnsweredTurn | None
     """The turn that was shown, if the page is about one."""
     asked: tuple[Receipt, ...] = ()
@@ -143,8 +142,9 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
 
     def look(store: MemoryStore) -> ReceiptsPage:
         found = newest_receipts(store, wanted=wanted, upto=upto, limit=PER_PAGE)
+        page = ListPage(items=found.receipts, earlier=found.before)
         if turn is None:
-            return ReceiptsPage(wanted=wanted, receipts=found.receipts, older=found.before, about=None)
+            return ReceiptsPage(wanted=wanted, receipts=page, about=None)
         about, effects, asked = answered_turn(store, turn), None, tuple[Receipt, ...]()
         if not about.forgotten and turn <= at.position:
             effects = store.audit.effects(turn, as_of=at.when)
@@ -153,9 +153,7 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
             last = earlier[0].position if earlier else ORIGIN
             asked = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
             asked = tuple(item for item in reversed(asked) if of == (item.asked_in or item.session))
-        return ReceiptsPage(
-            wanted=wanted, receipts=found.receipts, older=found.before, about=about, asked=asked, effects=effects
-        )
+        return ReceiptsPage(wanted=wanted, receipts=page, about=about, asked=asked, effects=effects)
 
     return await read(limited(caller, request), look)
 

@@ -26,6 +26,7 @@ from mnemolog.projections.sql.session_pages import actors
 from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
+from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, page, redirect
 from mnemolog.server.console.parameters import position, text, whole
@@ -104,11 +105,7 @@ class SessionView(Result, frozen=True, kw_only=True):
     begun: bool
     """Whether it had been started at the moment of the page; otherwise everything below is empty."""
     ended: bool = False
-    turns: tuple[SeenTurn, ...] = ()
-    earlier: Position | None = None
-    """Pass it as `before` for earlier turns; None if there are none."""
-    later: Position | None = None
-    """Pass it as `after` for later turns; None if there are none."""
+    turns: ListPage[SeenTurn] = ListPage()
     asked: Asked = Asked()
     """What was asked after the last turn of the page."""
     asked_to: Position | None = None
@@ -200,44 +197,40 @@ def _conversation(
     end = Position(at.position + 1)
     seen = cut(state.spans, upto=at.position)
     every = cut(visible_of(store).spans(state.session, at.position, hidden=True), upto=at.position)
-    forward = after is not None
     before = None if before is None or before >= end else before
-    page = store.parts.projections.turns_in(
+    found = store.parts.projections.turns_in(
         every,
-        after=ORIGIN if after is None else after,
+        after=after or ORIGIN,
         before=end if before is None else before,
         limit=TURNS_MAX + 1,
-        last=None if forward else TURNS_MAX + 1,
+        last=None if after is not None else TURNS_MAX + 1,
     )
-    more, found = len(page) > TURNS_MAX, page[:TURNS_MAX] if forward else page[-TURNS_MAX:]
-    first, last = (found[0].position, found[-1].position) if found else (None, None)
-    marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in found) else ()
-    later = last if (more if forward else before is not None) else None
-    if forward or more:
-        begin = after if after is not None else page[0].position
-    else:
-        begin = first if first is not None and first < state.started_position else state.started_position
-    positions = [turn.position for turn in found]
+    page = ListPage.of(found, lambda turn: turn.position, before=before, after=after, most=TURNS_MAX)
+    marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in page.items) else ()
+    positions = [turn.position for turn in page.items]
+    begin = min([state.started_position, *positions[:1]]) if page.earlier is None else found[0].position
     shown = _shown(store, positions, upto=at.position)
-    distrusts = {item.position: item for item in store.distrusts()} if any(turn.distrusted for turn in found) else {}
-    asked, asked_to = _asked(store, state, positions, after=begin, upto=later or at.position)
+    is_distrusted = any(turn.distrusted for turn in page.items)
+    distrusts = {item.position: item for item in store.distrusts()} if is_distrusted else {}
+    asked, asked_to = _asked(
+        store, state, positions, after=begin if after is None else after, upto=page.later or at.position
+    )
+    turns = (
+        SeenTurn(
+            turn=turn,
+            asked=before_it,
+            inherited=turn.session != state.session,
+            hidden=not sees(seen, turn),
+            hidden_by=None if sees(seen, turn) else hidden_by(marks, turn.position),
+            shown=shown.get(turn.position),
+            distrust=distrusts.get(turn.distrusted),
+        )
+        for turn, before_it in zip(page.items, asked, strict=False)
+    )
     return {
         "asked": asked[-1],
         "asked_to": asked_to,
-        "turns": tuple(
-            SeenTurn(
-                turn=turn,
-                asked=before_it,
-                inherited=turn.session != state.session,
-                hidden=not sees(seen, turn),
-                hidden_by=None if sees(seen, turn) else hidden_by(marks, turn.position),
-                shown=shown.get(turn.position),
-                distrust=distrusts.get(turn.distrusted),
-            )
-            for turn, before_it in zip(found, asked, strict=False)
-        ),
-        "earlier": first if (more if not forward else bool(found)) else None,
-        "later": later,
+        "turns": ListPage(items=tuple(turns), earlier=page.earlier, later=page.later),
     }
 
 

@@ -15,6 +15,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.phrases import search_for
+from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import limited, page
 from mnemolog.server.console.parameters import position, text
@@ -55,13 +56,10 @@ class Found(Result, frozen=True, kw_only=True):
 
 
 class SessionPage(Result, frozen=True, kw_only=True):
-    """A page of the list, the session that was started last first."""
+    """A page of the list."""
 
-    sessions: tuple[SessionSummary, ...]
-    newer: Position | None
-    """Pass it as `after` for the page with newer sessions; None on the first page."""
-    older: Position | None
-    """Pass it as `before` for the page with older sessions; None on the last page."""
+    sessions: ListPage[SessionSummary]
+    """The session that was started last first."""
     found: Found | None
     """Where the phrase of the search is; None without one."""
 
@@ -74,21 +72,15 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
     title = phrase or text(query, "title")
     wanted: dict[str, Any] = {"agent": text(query, "agent") or None, "title": title, "as_of": at.position}
 
+    def place(item: SessionSummary) -> Position:
+        return item.started_position
+
     def look(store: MemoryStore) -> SessionPage:
-        pages = session_list_of(store)
-        rows = pages.page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
-        more, rows = len(rows) > ROWS_MAX, rows[:ROWS_MAX]
-        if after is not None:  # Read first to last: what is left over is newer.
-            rows.reverse()
-        newest, oldest = (rows[0].started_position, rows[-1].started_position) if rows else (None, None)
-        has_newer = more if after is not None else before is not None
-        has_older = more if after is None else bool(rows)
-        return SessionPage(
-            sessions=tuple(rows),
-            newer=newest if has_newer else None,
-            older=oldest if has_older else None,
-            found=_found(store, phrase, at) if phrase else None,
-        )
+        rows = session_list_of(store).page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
+        rows.sort(key=place)
+        page = ListPage.of(rows, place, before=before, after=after, most=ROWS_MAX)
+        newest_first = ListPage(items=page.items[::-1], earlier=page.earlier, later=page.later)
+        return SessionPage(sessions=newest_first, found=_found(store, phrase, at) if phrase else None)
 
     return await read(limited(caller, request), look)
 
