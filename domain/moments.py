@@ -1,12 +1,12 @@
 """Times and positions as callers give them, read in one way by library, command line and adapters.
 
-The command line and agents also give times in words: `yesterday 14:00`, `2 hours ago`.
+The command line, agents and the console also take times as people write them: `yesterday 14:00`, `16 Mar 2026`.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from mnemolog.domain.errors import InvalidInput
@@ -184,13 +184,22 @@ def _from_iso(text: str) -> datetime | None:
         return None
 
 
-_FORMS: Final = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
+_FORMS: Final = "a time such as '2026-03-16 14:00', '16 Mar 2026', 'yesterday 14:00', 'monday' or '2 hours ago'"
 
 _POSITION: Final = re.compile(r"-?[0-9]{1,19}")
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_DAY: Final = re.compile(
-    rf"(today|yesterday|(?:last )?(?:{'|'.join(_WEEKDAYS)}))(?: (?:at )?(\d\d?):(\d\d(?::\d\d)?))?"
+_MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
 )
+_DAY: Final = re.compile(r"(.+?)(?: (?:at )?(\d\d?):(\d\d(?::\d\d)?))?")
+"""A day, with a time of day or not."""
+_WRITTEN: Final = (
+    re.compile(r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)? (?P<month>[a-z]{3,})\.?,? (?P<year>\d{4})"),
+    re.compile(r"(?P<month>[a-z]{3,})\.? (?P<day>\d\d?)(?:st|nd|rd|th)?,? (?P<year>\d{4})"),
+    re.compile(r"(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?(?P<year>\d{4})"),
+)
+_SLASHED: Final = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(?: (?:at )?\d\d?:\d\d(?::\d\d)?)?")
 _AGES: Final = {
     "m": timedelta(minutes=1),
     "h": timedelta(hours=1),
@@ -201,28 +210,53 @@ _DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
-def parse_relative_time(field: str, given: str, *, clock: Clock, or_position: bool = False) -> datetime:
+def parse_relative_time(
+    field: str, given: str, *, clock: Clock, zone: tzinfo = UTC, or_position: bool = False, to_end: bool = False
+) -> datetime:
     """Return a time in UTC. Raises `InvalidInput`.
 
-    Besides ISO 8601 it can be `now`; `today`, `yesterday`, `monday` or `last monday`, with a time of day or not; or an
-    age such as `2 hours ago` or `2h`. All are UTC. `monday` is today on a Monday, else the last one; `last monday` is
-    never today.
+    Besides ISO 8601 it can be `now`; a day with a time of day or not: `16 Mar 2026`, `March 16, 2026`, `16.3.2026`,
+    `today`, `yesterday`, `monday` or `last monday`; or an age such as `2 hours ago` or `2h`. `monday` is today on a
+    Monday, else the last one; `last monday` is never today. `3/4/2026` is refused: it is read in two ways.
+
+    - `zone`: the zone of a text without one, and of days
+    - `or_position`: whether the error says that a position is expected, too
+    - `to_end`: whether a day without a time of day is its last microsecond, instead of its first one
     """
     require_microseconds(field, given)
-    now = to_datetime(clock.now())
-    text, words = given, " ".join(given.lower().split())
+    now, words = to_datetime(clock.now()), " ".join(given.lower().split())
+    require_one_reading(field, words)
     if words == "now":
         return now
     try:
-        if found := _DAY.fullmatch(words):
-            day = _day(found[1], today=now.date())
-            text = str(day) if found[2] is None else f"{day}T{found[2]:0>2}:{found[3]}"
-        elif found := _AGO.fullmatch(words):
+        if found := _AGO.fullmatch(words):
             return now - (1 if found[1].startswith("a") else int(found[1])) * _AGES[found[2][0]]
-        return to_datetime(parse_time(field, text))
-    except (InvalidInput, OverflowError):
-        expected = "neither a position such as 1200 nor" if or_position else "not a time; expected"
-        raise InvalidInput(field, f"{given!r} is {expected} {_FORMS}") from None
+        found = _DAY.fullmatch(words)
+        day = None if found is None else _day(found[1], today=now.astimezone(zone).date())
+        if found is None or day is None:
+            time = _from_iso(given.strip())
+        elif found[2] is None:
+            midnight = datetime(day.year, day.month, day.day, tzinfo=zone) + timedelta(days=to_end)
+            time = midnight.astimezone(UTC) - timedelta(microseconds=to_end)
+        else:
+            time = datetime.fromisoformat(f"{day}T{found[2]:0>2}:{found[3]}")
+        if time is not None:
+            return to_datetime(to_micros(field, time if time.tzinfo else time.replace(tzinfo=zone)))
+    except (ValueError, OverflowError):
+        pass
+    expected = "neither a position such as 1200 nor" if or_position else "not a time; expected"
+    raise InvalidInput(field, f"{given!r} is {expected} {_FORMS}")
+
+
+def require_one_reading(field: str, words: str) -> None:
+    """Raise `InvalidInput` for a day such as `3/4/2026`, which is one in March and one in April."""
+    if found := _SLASHED.fullmatch(words):
+        first, second = int(found[1]), int(found[2])
+        if first != second and 1 <= first <= 12 and 1 <= second <= 12:
+            readings = (
+                f"{day} {_MONTHS[month - 1].title()} {found[3]}" for day, month in ((first, second), (second, first))
+            )
+            raise InvalidInput(field, f"{quoted(words)} is {' or '.join(readings)}: write one of these")
 
 
 def parse_duration(field: str, given: str) -> timedelta:
@@ -254,28 +288,35 @@ def micros_of(age: str | None) -> int:
     return parse_duration("age", age) // timedelta(microseconds=1) if age else 0
 
 
-def end_of_day(field: str, given: str, *, clock: Clock) -> datetime | None:
-    """Return the last moment of a day such as `2026-03-16`, `yesterday` or `last monday`; None for what is no day."""
-    words = " ".join(given.lower().split())
-    try:
-        if (found := _DAY.fullmatch(words)) and found[2] is None:
-            day = _day(found[1], today=to_datetime(clock.now()).date())
-        else:
-            day = date.fromisoformat("" if words.isdigit() else words)
-        return to_datetime(Micros(parse_time(field, day + timedelta(days=1)) - 1))
-    except (ValueError, OverflowError):
-        return None
-
-
-def parse_position_or_time(field: str, given: str, *, clock: Clock) -> int | datetime:
-    """Return a position or a time. Raises `InvalidInput` for what is neither."""
+def parse_position_or_time(
+    field: str, given: str, *, clock: Clock, zone: tzinfo = UTC, to_end: bool = False
+) -> int | datetime:
+    """Return a position, or a time as `parse_relative_time` does. Raises `InvalidInput` for what is neither."""
     if _POSITION.fullmatch(given):
         return int(given)
-    return parse_relative_time(field, given, clock=clock, or_position=True)
+    return parse_relative_time(field, given, clock=clock, zone=zone, or_position=True, to_end=to_end)
 
 
-def _day(name: str, *, today: date) -> date:
-    if name in ("today", "yesterday"):
-        return today - timedelta(days=name == "yesterday")
-    days = (today.weekday() - _WEEKDAYS.index(name.removeprefix("last "))) % 7
-    return today - timedelta(days=7 if name.startswith("last ") and days == 0 else days)
+def _day(words: str, *, today: date) -> date | None:
+    """Return a day that words name; None for what is no day. Raises `ValueError` for one that no calendar has."""
+    if words in ("today", "yesterday"):
+        return today - timedelta(days=words == "yesterday")
+    if (name := words.removeprefix("last ")) in _WEEKDAYS:
+        days = (today.weekday() - _WEEKDAYS.index(name)) % 7
+        return today - timedelta(days=7 if name != words and days == 0 else days)
+    if found := _SLASHED.fullmatch(words):  # It has one reading: the larger number is the day.
+        month, day = sorted((int(found[1]), int(found[2])))
+        return date(int(found[3]), month, day)
+    for form in _WRITTEN:
+        if found := form.fullmatch(words):
+            name = found["month"]
+            named = (number for number, month in enumerate(_MONTHS, 1) if month.startswith(name))
+            return date(int(found["year"]), int(name) if name.isdigit() else next(named, 0), int(found["day"]))
+    return None if words.isdigit() else _iso_day(words)
+
+
+def _iso_day(words: str) -> date | None:
+    try:
+        return date.fromisoformat(words)
+    except ValueError:
+        return None

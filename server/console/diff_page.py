@@ -64,9 +64,9 @@ async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
         skipped = Position(max(before - 1 - PER_PAGE, 0))
 
     def ends(store: MemoryStore) -> tuple[AsOf, AsOf]:
-        later = as_of(store, end, field="To") if end else at
+        later = as_of(store, end, name="to") if end else at
         usual = str(max(later.position - USUAL_EVENTS, 0))
-        return as_of(store, start or usual, field="From", begins=True), later
+        return as_of(store, start or usual, name="from"), later
 
     moments = await read(caller.store, ends)
     first, last = sorted(moments, key=lambda moment: moment.position)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.display import counted, dated
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.result import Result
@@ -28,7 +28,7 @@ from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, action, page
-from mnemolog.server.console.rendering import excerpt, in_words
+from mnemolog.server.console.rendering import excerpt, in_words, moment
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
@@ -235,7 +235,7 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
 
 
 def _question(item: AskedQuestion) -> PreviewLine:
-    who = f"{item.session or item.scope or 'all scopes'}, {dated(item.asked_at)}"
+    who = f"{item.session or item.scope or 'all scopes'}, {moment(item.asked_at)}"
     kind = "stays" if item.stays else "question"
     return PreviewLine(position=item.position, kind=kind, who=who, text=excerpt(item.query))
 

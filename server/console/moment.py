@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
-from mnemolog.domain.moments import checked_position, end_of_day, parse_position_or_time
+from mnemolog.domain.moments import checked_position, parse_position_or_time
 from mnemolog.domain.position import ORIGIN, Micros, Position, to_datetime, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.server.console.reader_zone import zone
 from mnemolog.server.console.rendering import moment
 from mnemolog.store import MemoryStore
 
@@ -29,6 +30,17 @@ VISIT_COOKIE: Final = "mnemolog_visit"
 PAUSE: Final = timedelta(minutes=30)
 AT: Final = "Moment"
 """How a page names the moment that it shows."""
+BOXES: Final = {
+    "at": AT,
+    "then": "Compare with the answer of",
+    "from": "From",
+    "to": "To",
+    "since": "From",
+    "until": "Before",
+}
+"""Parameters of pages that are moments, and how their boxes are named."""
+BEGIN: Final = ("from", "since", "until")
+"""Those in which a day is its beginning; in the others it is its end."""
 _UNITS: Final = (60_000_000, 1_000_000)
 """Bars that are this long, in microseconds, end at a whole minute or a whole second: such times are short to write."""
 
@@ -37,11 +49,9 @@ class AsOf(Result, frozen=True, kw_only=True):
     """The moment that a page shows: all events up to `position` count, later ones do not."""
 
     text: str
-    """The moment as the URL has it: a position, or a time; empty for now."""
+    """The moment as the URL has it: a position, or a time in UTC; empty for now."""
     time: datetime | None
     """The moment, if it is a time. UTC. Of a day, its last microsecond."""
-    day: str = ""
-    """The day, if it is one."""
     position: Position
     """The last event that counts, 0 before the first one."""
     recorded_at: datetime | None
@@ -167,26 +177,22 @@ class _WholeLog:
         return position
 
 
-def as_of(store: MemoryStore, text: str, *, field: str = AT, begins: bool = False) -> AsOf:
-    """Return the moment that `?at=` names: a position, a time as the command line takes it, or now if it is empty.
+def as_of(store: MemoryStore, text: str, *, name: str = "at") -> AsOf:
+    """Return the moment that the parameter `name` has: a position, a time as people write it, or now if it is empty.
 
-    A day stands for its end, or for its beginning if it `begins` a span. Words such as `yesterday` become the time
-    that they stand for, which stays the same when the URL is sent to others. Raises `InvalidInput`, naming the field.
+    A text without a zone is in that of the reader. It is told as the time in UTC that it stands for, which stays the
+    same when the URL is sent to others. Raises `InvalidInput`, naming the box.
     """
-    text, clock, head = text.strip(), clock_of(store), events_of(store).head().position
-    end = end_of_day(field, text, clock=clock)
+    field, head = BOXES[name], events_of(store).head().position
     found: int | datetime = head
     if text:
-        found = end if end and not begins else parse_position_or_time(field, text, clock=clock)
+        found = parse_position_or_time(field, text, clock=clock_of(store), zone=zone(), to_end=name not in BEGIN)
     if isinstance(found, int):
         position, time = checked_position(field, found, head=head), None
     else:
         position, time = events_of(store).position_at(to_micros(field, found)), found
-    day = f"{end:%Y-%m-%d}" if end else ""
-    if time and "-" not in text:
-        text = day or _url_time(to_micros(field, time))
-    recorded = recorded_at(store, position)
-    return AsOf(text=text, time=time, day=day, position=position, recorded_at=recorded, head=head)
+        text = _url_time(to_micros(field, found))
+    return AsOf(text=text, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
 
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:

@@ -28,8 +28,6 @@ from mnemolog.store import MemoryStore
 
 HITS: Final = 10
 HITS_MAX: Final = 100
-THEN: Final = "Compare with the answer of"
-"""How the page names the other moment."""
 _START: Final = "base"
 
 
@@ -122,7 +120,7 @@ async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
         return RecallPage()
     ask, other = partial(store.recall, question, receipt=False, **_options(query)), None
     if then:
-        other = await read(store, lambda blocking: as_of(blocking, then, field=THEN))
+        other = await read(store, lambda blocking: as_of(blocking, then, name="then"))
     here, *there = await asyncio.gather(*(ask(as_of=moment.when) for moment in (at, other) if moment))
     return await read(store, lambda blocking: _page(blocking, question, other, here, *there))
 

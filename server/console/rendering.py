@@ -18,9 +18,10 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from mnemolog.domain import events, items, threads
-from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
+from mnemolog.domain.display import counted, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.infra.runtime.files import read_file
+from mnemolog.server.console.reader_zone import as_typed, shown
 from mnemolog.server.http.problems import as_plain, as_requests
 
 FOLDER: Final = Path(__file__).parent
@@ -97,6 +98,7 @@ def environment() -> Environment:
         lines=visible_lines,
         line=one_line,
         number=lambda value: f"{value:,}",
+        typed=as_typed,
         moment=moment,
         when=when,
         json=shown_json,
@@ -120,17 +122,20 @@ def url(path: str, query: Mapping[str, Any]) -> str:
 
 
 def moment(value: datetime | None, *, exact: bool = False) -> str:
-    """Return a time in UTC, to the second, or `exact` with the parts of one; empty for None."""
+    """Return a time in the zone of the reader, with UTC beside it; empty for None. See `reader_zone.shown`."""
     if value is None:
         return ""
-    return f"{value.replace(tzinfo=None).isoformat(' ')}Z" if exact else dated(value, seconds=True)
+    here, utc = shown(value, exact=exact)
+    return f"{here} ({utc})" if utc else here
 
 
 def when(value: datetime | None, *, exact: bool = False) -> Markup:
     """Return a time as an element that has it in full for machines, and as `moment` does for people."""
     if value is None:
         return Markup()
-    return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), moment(value, exact=exact))
+    here, utc = shown(value, exact=exact)
+    beside = Markup(' <span class="utc">{}</span>').format(utc) if utc else ""
+    return Markup('<time datetime="{}">{}{}</time>').format(value.isoformat(), here, beside)
 
 
 def shown_json(value: Any, indent: int = 2) -> str:

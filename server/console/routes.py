@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Se
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,9 +36,10 @@ from mnemolog.server.console import (
     sessions_page,
     tokens_page,
 )
-from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
+from mnemolog.server.console.moment import BOXES, VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
+from mnemolog.server.console.reader_zone import in_zone_of, zone
 from mnemolog.server.console.rendering import Assets, environment, url
 from mnemolog.server.http.authentication import Caller, is_program
 from mnemolog.server.http.openapi import PATH as DOCUMENT
@@ -148,14 +149,26 @@ class Console:
             response.headers.update(HEADERS)
             return response
 
-        return Route(path, endpoint, methods=methods or ("GET",))
+        async def in_zone(request: Request) -> Response:
+            with in_zone_of(request.cookies):
+                return await endpoint(request)
+
+        return Route(path, in_zone, methods=methods or ("GET",))
 
     async def _show(self, page: Page, request: Request) -> Response:
         caller = _admitted(request, page)
-        moment = text(request.query_params, "at")
-        at = await read(caller.store, lambda store: as_of(store, moment))
-        if at.text != moment and not wants_json(request):  # Words such as `yesterday`: the URL is to keep its meaning.
-            return redirect(url(request.url.path, {**request.query_params, "at": at.text}))
+        given = {name: text(request.query_params, name) for name in BOXES if name in request.query_params}
+
+        def found(store: MemoryStore) -> dict[str, AsOf]:
+            return {name: as_of(store, moment, name=name) for name, moment in {"at": "", **given}.items()}
+
+        moments = await read(caller.store, found)
+        told, at = {name: moments[name].text for name in given}, moments["at"]
+        if told != given:  # Such as `yesterday`: the URL is to keep its meaning, also in another zone.
+            query = urlencode([(name, told.get(name, value)) for name, value in request.query_params.multi_items()])
+            if not wants_json(request):
+                return redirect(f"{request.url.path}?{query}")
+            request = Request({**request.scope, "query_string": query.encode()})
         data = await _gated(caller, page, page.show(request, caller, at))
         if text(request.query_params, "format") == "csv" and hasattr(data, "to_csv"):
             return Response(data.to_csv(), media_type="text/csv")
@@ -285,6 +298,8 @@ class Console:
             "logged_in": LOGIN_COOKIE in request.cookies,
             "theme": theme if theme in THEMES else THEMES[0],
             "themes": THEMES,
+            "zone": str(zone()),
+            "got": request.method == "GET",
             "closest": closest,
             "link": lambda to, **query: url(to, {**kept, **query}),
             "here": lambda **query: url(path, {**params, **query}),

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
 from mnemolog.domain.errors import InvalidInput, MnemologError
+from mnemolog.domain.moments import require_one_reading
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.unicode_normalization import normalized
@@ -115,7 +116,7 @@ def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, s
     """Return the page, and its parameters, that a search means for `wanted` on the page `here`.
 
     `@42` or a position is an event, and the id of a session or a scope is what it names. A time as the command line
-    takes it is that moment. All else is a phrase, and so is what stands in quotation marks.
+    takes it is that moment. All else is a phrase, and so is what stands in quotation marks. Raises `InvalidInput`.
     """
     phrase = wanted.strip().strip('"“”').strip()
     number = phrase.removeprefix("@")
@@ -128,6 +129,7 @@ def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, s
                 return "/session", {"id": state.session}
         if phrase in known_scopes(store):
             return "/sessions", {"scope": phrase}
+        require_one_reading("Search", phrase.lower())
         with suppress(InvalidInput):
             if phrase and not number.isdecimal() and not _AMOUNT.fullmatch(phrase.lower()):
                 return here, {"at": as_of(store, phrase).text}

@@ -42,10 +42,8 @@ class Visit:
         """Whether a page may be refused, with a status of 400 or 404."""
         width, height = options.pop("window", WIDE)
         viewport = {"width": width, "height": height}
-        options.setdefault("reduced_motion", "reduce")
-        self.context: BrowserContext = browser.new_context(
-            base_url=base, viewport=viewport, locale="en-GB", timezone_id="UTC", **options
-        )
+        options = {"reduced_motion": "reduce", "timezone_id": "UTC", **options}
+        self.context: BrowserContext = browser.new_context(base_url=base, viewport=viewport, locale="en-GB", **options)
         self.context.set_default_timeout(15_000)
         self.context.on("page", self._watch)
         self.page: Page = self.context.new_page()

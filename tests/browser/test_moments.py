@@ -166,3 +166,16 @@ def test_the_arrows_step_to_the_events_on_both_sides_of_a_time(visit, quiet):
     page.wait_for_url("**at=19*")
     page.get_by_role("link", name="Now", exact=True).click()
     page.wait_for_url(lambda url: "at=" not in url)
+
+
+def test_times_are_in_the_zone_of_the_browser_with_utc_beside(visit, quiet):
+    """Typed and shown, from the first page on. What answers a form is not loaded again."""
+    page = visit(quiet, timezone_id="Asia/Tokyo").open("/")
+    expect(page.get_by_role("contentinfo")).to_contain_text("your zone, Asia/Tokyo")
+    page.get_by_label("Go to a position or a time").fill("20 March 2026 9:00")
+    page.get_by_role("button", name="Go").click()
+    expect(as_of(page)).to_contain_text("As of 2026-03-20 09:00:00 00:00:00Z")
+    assert moment(page) == "2026-03-20T00:00Z"
+    expect(page.get_by_label("Go to a position or a time")).to_have_value("2026-03-20 09:00")
+    page.reload()
+    expect(as_of(page)).to_contain_text("As of 2026-03-20 09:00:00 00:00:00Z")

@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
 from functools import partial
+from zoneinfo import ZoneInfo
 
 import pytest
 import typer
@@ -11,7 +12,7 @@ from mnemolog.cli.arguments import given_time
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import parse_valid_time
-from mnemolog.domain.moments import end_of_day, parse_relative_time, parse_time
+from mnemolog.domain.moments import parse_relative_time, parse_time
 from mnemolog.domain.position import to_micros
 from tests.support import FakeClock
 
@@ -108,6 +109,15 @@ NOW = utc(2026, 4, 1, 8, 20)
         ("96h", utc(2026, 3, 28, 8, 20)),
         ("2026-03-16", utc(2026, 3, 16)),
         ("2026-03-16T12:00Z", utc(2026, 3, 16, 12)),
+        ("17 Nov 2026", utc(2026, 11, 17)),
+        ("17. November 2026", utc(2026, 11, 17)),
+        ("17th sept. 2026 at 9:30", utc(2026, 9, 17, 9, 30)),
+        ("Nov 17, 2026", utc(2026, 11, 17)),
+        ("november 17 2026", utc(2026, 11, 17)),
+        ("17.11.2026 14:00", utc(2026, 11, 17, 14)),
+        ("1.2.2026", utc(2026, 2, 1)),
+        ("17/11/2026", utc(2026, 11, 17)),
+        ("3/3/2026", utc(2026, 3, 3)),
     ],
 )
 def test_the_command_line_reads_times_as_people_type_them(given, meant):
@@ -115,20 +125,45 @@ def test_the_command_line_reads_times_as_people_type_them(given, meant):
     assert given_time(given, clock=FakeClock(to_micros("now", NOW))) == meant
 
 
-@pytest.mark.parametrize("given", ["soon", "yesterday 25:00", "last today", "2 fortnights ago", "99999 weeks", "17"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "soon",
+        "yesterday 25:00",
+        "last today",
+        "2 fortnights ago",
+        "99999 weeks",
+        "17",
+        "31 Nov 2026",
+        "17 Mai 2026",
+        "11.17.2026",
+        "13/14/2026",
+    ],
+)
 def test_the_command_line_says_which_times_it_reads(given):
     """With the value, and examples that work."""
     with pytest.raises(typer.BadParameter) as refused:
         given_time(given)
     assert str(refused.value).startswith(f"{given!r} is not a time; expected a time such as")
-    for example in ("2026-03-16 14:00", "yesterday 14:00", "monday", "2 hours ago"):
+    for example in ("2026-03-16 14:00", "16 Mar 2026", "yesterday 14:00", "monday", "2 hours ago"):
         assert f"'{example}'" in str(refused.value)
         assert given_time(example) is not None
 
 
-@pytest.mark.parametrize("day", ["2026-03-16", "today", "last monday"])
-def test_the_end_of_a_day_is_the_last_microsecond_before_the_next(day):
-    """What is recorded at midnight is not in it."""
-    clock = FakeClock(step=0)
-    begin, end = parse_relative_time("since", day, clock=clock), end_of_day("until", day, clock=clock)
-    assert end - begin == timedelta(days=1) - timedelta(microseconds=1)
+@pytest.mark.parametrize("given", ["03/04/2026", "3/4/2026 14:00"])
+def test_a_day_that_is_read_in_two_ways_is_refused_with_both(given):
+    """Nothing says whether the month or the day comes first."""
+    with pytest.raises(InvalidInput, match=r"^at: '.*' is 3 April 2026 or 4 March 2026: write one of these"):
+        parse_relative_time("at", given, clock=FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"),
+    [("2026-03-16", 24), ("16 Mar 2026", 24), ("29.3.2026", 23), ("25 Oct 2026", 25), ("last monday", 24)],
+)
+def test_a_day_ends_a_microsecond_before_the_next_in_its_zone(day, hours):
+    """What is recorded at midnight is not in it. Where clocks are changed, it is shorter or longer."""
+    read = partial(parse_relative_time, "at", day, clock=FakeClock(step=0), zone=ZoneInfo("Europe/Berlin"))
+    begin, end = read(), read(to_end=True)
+    assert begin.astimezone(ZoneInfo("Europe/Berlin")).hour == 0
+    assert end - begin == timedelta(hours=hours) - timedelta(microseconds=1)

@@ -137,6 +137,14 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied";
 });
 
+// Times are shown in the zone of the reader, which this cookie names: without it the page came in UTC.
+const zone = `mnemolog_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
+if (!document.cookie.split("; ").includes(zone)) {
+  document.cookie = `${zone}; path=/; max-age=31536000; samesite=strict`;
+  const shown = document.documentElement.dataset.zone; // Not of a page that answers a form: it is not loaded again.
+  if (shown && !zone.endsWith(`=${shown}`) && document.cookie.split("; ").includes(zone)) location.reload();
+}
+
 function begin(root) {
   if (followed && !followed.isConnected) source.close();
   for (const slider of root.querySelectorAll(".slider[hidden]")) {

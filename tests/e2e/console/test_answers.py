@@ -54,11 +54,16 @@ def test_the_answer_of_another_moment_is_shown_beside_that_of_now(reader):
 
 def test_a_recall_of_the_console_uses_all_filters_and_leaves_no_receipt(reader):
     """Scope, session, lineage, roles, speakers, times, mode and relevance; the form keeps them, the log its events."""
-    url = "/recall?q=tea&scope=acme&session=trip&lineage=yes&role=user&speaker=Alice&since=2020-01-01"
-    url += "&until=2030-01-01&by=recorded&min_relevance=0.01&k=1"
+    url = "/recall?q=tea&scope=acme&session=trip&lineage=yes&role=user&speaker=Alice&since=2020-01-01T00:00Z"
+    url += "&until=2030-01-01T00:00Z&by=recorded&min_relevance=0.01&k=1"
     assert [hit["hit"]["speaker"] for hit in reader.json(url)["hits"]] == ["Alice"]
     html = reader.get(url).text
-    for name, value in (("session", "trip"), ("speaker", "Alice"), ("until", "2030-01-01"), ("min_relevance", "0.01")):
+    for name, value in (
+        ("session", "trip"),
+        ("speaker", "Alice"),
+        ("until", "2030-01-01 00:00"),
+        ("min_relevance", "0.01"),
+    ):
         assert f'id="f-{name}" name="{name}" ' in html
         assert f'value="{value}"' in html
     assert '<option value="recorded" selected>' in html

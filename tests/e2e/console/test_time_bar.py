@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -83,7 +84,9 @@ def test_a_page_says_the_time_of_its_url_and_the_event_before(store, console, cl
     store.session("a").record("user", "x")
 
     def said(moment):
-        (found,) = re.findall(r'<p class="as-of" role="status">(.*?)</p>', console.get(f"/?at={moment}").text, re.S)
+        page = console.get(f"/?at={moment}")
+        page = console.get(page.headers.get("location", f"/?at={moment}"))
+        (found,) = re.findall(r'<p class="as-of" role="status">(.*?)</p>', page.text, re.S)
         return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).partition(". Nothing")[0].strip()
 
     there = "2026-03-05 13:17:51Z"
@@ -101,24 +104,49 @@ def test_a_day_means_to_its_end_and_words_are_those_of_the_command_line(store, c
         clock.set(round(datetime(2026, 11, day, 12, tzinfo=UTC).timestamp() * 1_000_000))
         store.session("a").record("user", f"said on {day}")
     for words, told, position in (
-        ("2026-11-17", "2026-11-17", 3),
-        ("yesterday", "2026-11-17", 3),
-        ("last tuesday", "2026-11-17", 3),
-        ("today", "2026-11-18", 4),
+        ("2026-11-17", "2026-11-17T23:59:59.999999Z", 3),
+        ("17 Nov 2026", "2026-11-17T23:59:59.999999Z", 3),
+        ("yesterday", "2026-11-17T23:59:59.999999Z", 3),
+        ("last tuesday", "2026-11-17T23:59:59.999999Z", 3),
+        ("today", "2026-11-18T23:59:59.999999Z", 4),
         ("2 days ago", "2026-11-16T12:00Z", 2),
     ):
-        address = f"/sessions?at={words.replace(' ', '+')}"
-        sent = console.get(address)
-        if words != told:
-            assert sent.headers["location"] == f"/sessions?at={told.replace(':', '%3A')}", words
-            sent = console.get(sent.headers["location"])
-        assert f"position {position} of 4" in sent.text, words
-    assert "the end of 2026-11-17" in console.get("/?at=2026-11-17").text
+        sent = console.get(f"/sessions?at={words.replace(' ', '+')}")
+        assert sent.headers["location"] == f"/sessions?at={told.replace(':', '%3A')}", words
+        assert f"position {position} of 4" in console.get(sent.headers["location"]).text, words
     page = console.json("/diff?from=2026-11-17&to=2026-11-17")
     assert (page["before"], page["after"]) == (2, 3)
     midnights = [datetime(2026, 11, day, tzinfo=UTC) for day in (17, 18)]
     shown = [datetime.fromisoformat(page[end]) for end in ("before_at", "after_at")]
     assert shown == [midnights[0], midnights[1] - timedelta(microseconds=1)]
+
+
+@pytest.mark.parametrize(
+    ("zone", "told", "beside"),
+    [
+        (None, "2026-03-16T23:59:59.999999Z", ""),
+        ("Europe/Berlin", "2026-03-16T22:59:59.999999Z", ' <span class="utc">2026-03-16 22:59:59.999999Z</span>'),
+        ("America/Lima", "2026-03-17T04:59:59.999999Z", ' <span class="utc">2026-03-17 04:59:59.999999Z</span>'),
+        ("../../etc/passwd", "2026-03-16T23:59:59.999999Z", ""),
+    ],
+)
+def test_days_and_times_are_those_of_the_reader_with_utc_beside(reader, zone, told, beside):
+    """As the cookie of the reader's browser names the zone. The URL has UTC, so that others see the same."""
+    if zone:
+        reader.cookies.set("mnemolog_zone", zone)
+    sent = reader.get("/?at=Mar+16,+2026")
+    assert parse_qs(urlsplit(sent.headers["location"]).query)["at"] == [told]
+    page = reader.get(sent.headers["location"]).text
+    assert f">the end of 2026-03-16{beside}</time>" in page
+    assert 'name="at" value="2026-03-16"' in page, "typed again, it is the same moment"
+    sent = reader.get("/recall?q=tea&since=16.3.2026&until=2026-03-16+18:30&role=user")
+    moments = {name: value for name, (value,) in parse_qs(urlsplit(sent.headers["location"]).query).items()}
+    page = reader.get(sent.headers["location"]).text
+    for name, typed in (("since", "2026-03-16 00:00"), ("until", "2026-03-16 18:30")):
+        assert f'name="{name}" value="{typed}"' in page
+        assert f'<small class="utc">{moments[name]}</small>' in page
+    assert datetime.fromisoformat(moments["since"]) == datetime.fromisoformat(told) - timedelta(days=1, microseconds=-1)
+    assert reader.json("/recall?q=tea&since=16.3.2026")["hits"] == reader.json(f"/recall?q=tea&since={told}")["hits"]
 
 
 def test_a_few_events_of_long_ago_do_not_squeeze_the_bar(store, clock):
@@ -173,9 +201,10 @@ def test_a_moment_is_read_in_one_way_wherever_it_is_typed(reader):
             assert reader.get(url.format(moment), Accept="application/json").status_code == 200, (url, moment)
         refused = reader.json(url.format("doomsday"))
         assert refused["status"] == 400
-        forms = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
+        forms = "a time such as '2026-03-16 14:00', '16 Mar 2026', 'yesterday 14:00', 'monday' or '2 hours ago'"
         assert refused["detail"] == f"{field}: 'doomsday' is neither a position such as 1200 nor {forms}"
         assert 'class="histogram"' in reader.get(url.format("doomsday")).text, "the bar leads on"
+        assert "3 April 2026 or 4 March 2026" in reader.json(url.format("03/04/2026"))["detail"]
         for number in ("20260316", "9" * 30, "٣" * 5):
             assert reader.json(url.format(number))["status"] == 400, (url, number)
         assert "which ends at" in reader.json(url.format("20260316"))["detail"]
