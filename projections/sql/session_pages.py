@@ -192,6 +192,20 @@ def actors(connection: sa.Connection, sessions: Sequence[str]) -> set[str]:
     return {actor for (actor,) in fetch(connection, query, listed(sessions))}
 
 
+def names(connection: sa.Connection, scopes: Scopes = ()) -> tuple[list[str], list[str]]:
+    """Return the keys of facts, and who recorded turns and asserted facts. With `scopes` only at or below any of them.
+
+    Reads every turn.
+    """
+    within, values = queries.below_any(scopes) if scopes else ("1", [])
+    keys = f"SELECT DISTINCT key FROM fact_keys WHERE {within} ORDER BY key"
+    turns = f"SELECT actor FROM {queries.WITH_SESSIONS} WHERE {within}"
+    actors = f"{turns} UNION SELECT actor FROM facts WHERE {within} ORDER BY actor"
+    found = fetch(connection, keys, *values), fetch(connection, actors, *values, *values)
+    of_facts, of_actors = ([name for (name,) in rows if name] for rows in found)
+    return of_facts, of_actors
+
+
 def branches(connection: sa.Connection, session: str, scopes: Scopes = ()) -> list[str]:
     """Return the sessions that come from the first ancestor of one by branching, itself and that ancestor included.
 

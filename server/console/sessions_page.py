@@ -16,6 +16,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.phrases import search_for
+from mnemolog.projections.sql.session_pages import names
 from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import limited, page
@@ -30,7 +31,8 @@ FOUND_MAX: Final = 1_000
 """Turns that hold a phrase are counted up to this number."""
 TURNS_MAX: Final = 50
 """Of these, the newest are listed."""
-SCOPES_MAX: Final = 20
+NAMES_MAX: Final = 20
+"""Scopes, keys of facts and actors that are listed, of each."""
 _AMOUNT: Final = re.compile(r"(an?|\d+) ?[a-z]+")
 """Such as `90 days`, which is also what a user said; with `ago` it is a time."""
 
@@ -54,6 +56,9 @@ class Found(Result, frozen=True, kw_only=True):
     """In so many turns, up to `FOUND_MAX`."""
     newest: tuple[FoundTurn, ...]
     scopes: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Of facts."""
+    actors: tuple[str, ...]
 
 
 class SessionPage(Result, frozen=True, kw_only=True):
@@ -100,8 +105,16 @@ def _found(store: MemoryStore, phrase: str, at: AsOf) -> Found:
         }
         who = turn.speaker or turn.role.value
         shown.append(FoundTurn(position=turn.position, session=turn.session, who=who, **pieces))
-    scopes = [scope for scope in known_scopes(store) if phrase.casefold() in scope.casefold()]
-    return Found(turns=len(turns), newest=tuple(shown), scopes=tuple(scopes[:SCOPES_MAX]))
+    scopes, keys, actors = (
+        tuple(name for name in names if phrase.casefold() in name.casefold())[:NAMES_MAX] for names in _names(store)
+    )
+    return Found(turns=len(turns), newest=tuple(shown), scopes=scopes, keys=keys, actors=actors)
+
+
+def _names(store: MemoryStore) -> tuple[list[str], list[str], list[str]]:
+    """Return the scopes, the keys of facts and the actors there are, as far as the store shows them."""
+    with store.parts.projections.current_views().database.reading() as connection:
+        return known_scopes(store), *names(connection, store.parts.boundary.scopes)
 
 
 def known_scopes(store: MemoryStore) -> list[str]:
@@ -115,8 +128,9 @@ def known_scopes(store: MemoryStore) -> list[str]:
 def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, str]]:
     """Return the page, and its parameters, that a search means for `wanted` on the page `here`.
 
-    `@42` or a position is an event, and the id of a session or a scope is what it names. A time as the command line
-    takes it is that moment. All else is a phrase, and so is what stands in quotation marks. Raises `InvalidInput`.
+    `@42` or a position is an event, and the id of a session, a scope, the key of a fact or an actor is what it names.
+    A time as people write it is that moment. All else is a phrase, and so is what stands in quotation marks. Raises
+    `InvalidInput`.
     """
     phrase = wanted.strip().strip('"“”').strip()
     number = phrase.removeprefix("@")
@@ -127,8 +141,13 @@ def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, s
         with suppress(MnemologError):
             if (state := states.latest(states.id_of(phrase))) is not None:
                 return "/session", {"id": state.session}
-        if phrase in known_scopes(store):
+        scopes, keys, actors = _names(store)
+        if phrase in scopes:
             return "/sessions", {"scope": phrase}
+        if phrase in keys:
+            return "/facts", {"pattern": phrase}
+        if phrase in actors:
+            return "/audit", {"actor": phrase}
         require_one_reading("Search", phrase.lower())
         with suppress(InvalidInput):
             if phrase and not number.isdecimal() and not _AMOUNT.fullmatch(phrase.lower()):

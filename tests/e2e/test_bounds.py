@@ -535,7 +535,7 @@ NO_BOUND = {
         server/console/receipts_page.py LOOKED_MAX
         server/console/rendering.py TEXT_CHARACTERS_MAX EXCERPT_CHARACTERS_MAX RAW_CHARACTERS_MAX
         server/console/session_page.py TURNS_MAX VALUES_MAX NOTES_MAX RECEIPTS_MAX NEAR_MAX OTHERS_MAX
-        server/console/sessions_page.py ROWS_MAX FOUND_MAX TURNS_MAX SCOPES_MAX
+        server/console/sessions_page.py ROWS_MAX FOUND_MAX TURNS_MAX NAMES_MAX
     """,
     "how it works": """
         adapters/importers/formats/flat.py LEVELS_MAX

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, acting_as
 from mnemolog.domain.position import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.operations.known_backups import note_failed_commands
@@ -155,13 +155,18 @@ def test_sessions_come_in_pages_of_a_hundred(store, console):
 
 def test_the_search_leads_to_what_is_meant(store, console):
     """An event, a session, a scope, a time on the page where it was typed; else the phrase, also in quotation marks."""
-    store.session("call 7", scope="acme/support").record("user", "The window is 90 days, all day today.")
+    with acting_as("ada"):
+        store.session("call 7", scope="acme/support").record("user", "The window is 90 days, all day today.")
+    store.assert_fact("user/city", "Porto", scope="acme/support")
     for words, leads_to in (
         ("@2", "/event/2?scope=acme"),
         ("2", "/event/2?scope=acme"),
         ("call 7", "/session?scope=acme&id=call+7"),
         ("acme/support", "/sessions?scope=acme%2Fsupport"),
         ("16 March 2026", "/live?at=2026-03-16T23%3A59%3A59.999999Z&scope=acme&topic=x"),
+        ("user/city", "/facts?scope=acme&pattern=user%2Fcity"),
+        ("ada", "/audit?scope=acme&actor=ada"),
+        ('"ada"', "/sessions?scope=acme&q=ada"),
         ("90 days", "/sessions?scope=acme&q=90+days"),
         ('"today"', "/sessions?scope=acme&q=today"),
         ("@99", "/sessions?scope=acme&q=%4099"),
@@ -169,6 +174,10 @@ def test_the_search_leads_to_what_is_meant(store, console):
     ):
         sent = console.get("/search?" + urlencode({"q": words, "scope": "acme", "here": "/live?scope=acme&topic=x"}))
         assert (sent.status_code, sent.headers["location"]) == (303, leads_to), words
+    for words, name, found in (("CITY", "keys", ["user/city"]), ("AD", "actors", ["ada"])):
+        assert console.json(f"/sessions?q={words}")["found"][name] == found
+        assert console.json(f"/sessions?q={words}&scope=acme/sales")["found"][name] == []
+        assert f"<bdi>{found[0]}</bdi></a>" in console.get(f"/sessions?q={words}").text
     away = console.get("/search?q=2+hours+ago&here=//evil.example/")
     assert away.headers["location"].startswith("/?at=")
     assert "3 April 2026 or 4 March 2026" in console.get("/search?q=3/4/2026").text
