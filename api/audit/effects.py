@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from io import StringIO
 from typing import Annotated, Any, Final
@@ -119,11 +119,7 @@ def effects(
         started = visible.state(session).started_position
         if started <= head and any(span.holds(turn.session, at) for span in visible.state_at(session, started).spans):
             began.setdefault(session, started)
-    for item in found:
-        asker = item.asked_in or item.session
-        if asker is not None and visible.shows_session(asker):
-            began[asker] = min(item.position, began.get(asker, item.position))
-    came_after = tuple(_came_after(projections, began, head))
+    shown_in, came_after = answered(visible, projections, found, began, head)
     forgotten, first = None, found[0].served_at if found else None
     if not scopes:
         kinds = [item.topic for item in forgetting_history.forgotten(log)]
@@ -132,7 +128,7 @@ def effects(
         first = None if recorded is None else to_datetime(recorded.recorded_at)
     return Effects(
         turn=turn,
-        shown_in=tuple(_answered(projections, found, {after.session: after.turns for after in came_after})),
+        shown_in=shown_in,
         rests_on=tuple(facts),
         came_after=came_after,
         receipts_since=first,
@@ -140,18 +136,29 @@ def effects(
     )
 
 
-def _answered(
-    projections: ProjectionSet, found: list[ShownIn], after: Mapping[str, tuple[Position, ...]]
-) -> Iterator[ShownIn]:
-    """Add to each receipt the answer that came next. `after` has the turns of the sessions that asked."""
+def answered(
+    visible: VisibleEvents,
+    projections: ProjectionSet,
+    found: Sequence[ShownIn],
+    began: dict[str, Position],
+    head: Position,
+) -> tuple[tuple[ShownIn, ...], tuple[CameAfter, ...]]:
+    """Return receipts with the answer that came next, and the turns of the sessions that asked, after that.
+
+    `began` has where other sessions begin that had the turn before them. Those that asked are added.
+    """
+    for item in found:
+        asker = item.asked_in or item.session
+        if asker is not None and visible.shows_session(asker):
+            began[asker] = min(item.position, began.get(asker, item.position))
+    came_after = tuple(_came_after(projections, began, head))
     with projections.views().database.reading() as connection:
-        roles = queries.roles_at(connection, [turn for turns in after.values() for turn in turns])
-        said = {session: [at for at in turns if roles.get(at) == "assistant"] for session, turns in after.items()}
+        roles = queries.roles_at(connection, [turn for after in came_after for turn in after.turns])
+        said = {item.session: [at for at in item.turns if roles.get(at) == "assistant"] for item in came_after}
         asked = [(item, said.get(item.asked_in or item.session or "", [])) for item in found]
         first = [next((at for at in turns if at > item.position), ORIGIN) for item, turns in asked]
         answers = queries.turns_at(connection, first)
-    for item, at in zip(found, first, strict=True):
-        yield replace(item, answer=answers.get(at))
+    return tuple(replace(item, answer=answers.get(at)) for item, at in zip(found, first, strict=True)), came_after
 
 
 def _said(turn: Turn) -> tuple[Any, ...]:

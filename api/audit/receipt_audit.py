@@ -166,7 +166,7 @@ def audit_receipts(
 ) -> ReceiptAudit:
     """Repeat up to `limit` receipts after position `after` that were recorded at `since` or later."""
     chosen = _chosen(visible, since=since, after=after, limit=limit)
-    repeating, found = _Repeating(visible, contexts, tokenizer), list[AuditedReceipt]()
+    repeating, found = Repeating(visible, contexts, tokenizer), list[AuditedReceipt]()
     for recorded, served in chosen[:limit]:
         found.append(repeating.audited(recorded, served))
         tell(progress, len(found), min(limit, len(chosen)))
@@ -188,19 +188,27 @@ def recall_today(recalls: Recalls, served: RecallServed, as_of: Position | None 
     return recalls.answer(question_today(served), Basis(as_of, page)).recall
 
 
-class _Repeating:
-    """Repeats receipts."""
+class Repeating:
+    """Repeats receipts. Leaves no receipt."""
 
     def __init__(self, visible: VisibleEvents, contexts: Contexts, tokenizer: Tokenizer | None) -> None:
         self._log, self._contexts, self.gone = visible.log, contexts, _gone(visible)
         self._counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
 
     def audited(self, recorded: RecordedEvent, served: RecallServed | ContextServed) -> AuditedReceipt:
+        """Return a receipt with its verdict, and with today's answer."""
+        found = self.today(recorded, served)
+        if found.why:
+            return found
+        verdict, why = self._verdict(served)
+        return replace(found, verdict=verdict, why=why)
+
+    def today(self, recorded: RecordedEvent, served: RecallServed | ContextServed) -> AuditedReceipt:
+        """Return a receipt with today's answer. `why` says what it cannot be repeated without, if something."""
         found = AuditedReceipt.of(recorded, served, model=recall_of(served).model)
         if isinstance(served, ContextServed) and (why := self._why_not(served)):
             return replace(found, why=why, today=why)
-        verdict, why = self._verdict(served)
-        return self._with_today(replace(found, verdict=verdict, why=why), served)
+        return self._with_today(found, served)
 
     def _why_not(self, served: ContextServed) -> str:
         """Return why a context cannot be built again here; empty if it can be."""
@@ -225,7 +233,7 @@ class _Repeating:
         before, now = recall_of(served).reranker or "none", recall.reranker or "none"
         if before != now:
             return Verdict.UNKNOWN, f"the reranker was {before}, it is {now} now: {difference}"
-        if lost := self._lost(served):
+        if lost := self.lost(served):
             return Verdict.UNKNOWN, f"{lost}: {difference}"
         return Verdict.DIFFERS, difference
 
@@ -266,7 +274,7 @@ class _Repeating:
             went=tuple(position for position in found.turns if position not in set(now)),
         )
 
-    def _lost(self, served: RecallServed | ContextServed) -> str:
+    def lost(self, served: RecallServed | ContextServed) -> str:
         """Return what was forgotten of what is behind a receipt, in words; empty if nothing was."""
         gone, head = self.gone, recall_of(served).head
         if isinstance(served, ContextServed):

@@ -281,7 +281,7 @@ async def forget(request: Request, caller: Caller, form: QueryParams) -> Respons
         "Forgetting",
         work,
         back="/forgetting",
-        shown_at=lambda report: f"/forgetting/{quote(report.request or '', safe='')}".rstrip("/"),
+        shown_at=lambda _job, report: f"/forgetting/{quote(report.request or '', safe='')}".rstrip("/"),
     )
 
 

@@ -76,12 +76,12 @@ class _Job:
             self._page.seconds = time.monotonic() - self._began
         return self._page
 
-    async def run(self, work: Work, shown_at: Callable[[Any], str]) -> None:
+    async def run(self, work: Work, shown_at: Callable[[str, Any], str]) -> None:
         """Do the work, and keep its result or its error."""
         page = self._page
         try:
             page.result = await work(progress=self._report)
-            page.kind, page.result_path = type(page.result).__name__, shown_at(page.result)
+            page.kind, page.result_path = type(page.result).__name__, shown_at(page.id, page.result)
         except errors.MnemologError as error:
             page.error, page.hint = "; ".join((str(error), *getattr(error, "__notes__", ()))), error.hint
         except asyncio.CancelledError:
@@ -111,12 +111,12 @@ class Jobs:
         work: Work,
         *,
         back: str,
-        shown_at: Callable[[Any], str] = lambda _: "",
+        shown_at: Callable[[str, Any], str] = lambda _job, _result: "",
     ) -> Response:
         """Start a job, and redirect to the page of its progress, or of its result if it is quick.
 
-        `shown_at` returns the path of the page for a result; without it the job's own page shows the result, with a
-        link to the page `back`. Raises `Refused` while too many jobs run.
+        `shown_at` returns the path of the page for the result, given the id of the job and the result; without it the
+        job's own page shows the result, with a link to the page `back`. Raises `Refused` while too many jobs run.
         """
         ended = [id for id, job in self._jobs.items() if job.page.state != "running"]
         if len(self._jobs) - len(ended) >= RUNNING_MAX:

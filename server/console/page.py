@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -100,3 +101,13 @@ def wants_json(request: Request) -> bool:
 def redirect(path: str) -> RedirectResponse:
     """Return the answer to a form whose result another page shows: `path` and query within the console."""
     return RedirectResponse(path, status_code=303)
+
+
+def local_target(target: str) -> str:
+    """Return a path with its query if it is one of this server, else the start page."""
+    try:
+        parts = urlsplit(target.replace("\\", "/"))
+    except ValueError:
+        return "/"
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
+    return target if is_local and target.isprintable() else "/"

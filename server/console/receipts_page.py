@@ -25,7 +25,7 @@ from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
 from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, limited, page, redirect
+from mnemolog.server.console.page import action, limited, local_target, page, redirect
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -163,19 +163,24 @@ async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
     """Show what was answered then, whether that is reproduced, and what would be answered today."""
     position = parameters.position_in_path(request)
     blocking, pools = with_pools(caller.store)
-    return await pools.recall(partial(_receipt_page, blocking, position))
+    return await pools.recall(partial(receipt_page, blocking, position))
 
 
 @action("/recall/judge", title="A receipt", verb="record", whole=True)
 async def judge(_request: Request, caller: Caller, form: QueryParams) -> Response:
-    """Judge the hits of a receipt: which answer its question, which do not, and which turns would have."""
+    """Judge the hits of a receipt: which answer its question, which do not, and which turns would have.
+
+    `next` is the page to show then; without it that of the receipt.
+    """
     receipt = parameters.whole(form, "receipt", 0, most=INTEGER_MAX)
     good, better, bad = (parameters.positions(form, name) for name in ("good", "better", "bad"))
     await caller.store.audit.judge(receipt, good=(*good, *better), bad=bad, nothing="nothing" in form, by=caller.actor)
-    return redirect(f"/recall/receipts/{receipt}?judged=yes")
+    to = f"/recall/receipts/{receipt}?judged=yes"
+    return redirect(local_target(parameters.text(form, "next", to)))
 
 
-def _receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
+def receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
+    """Return the page of a receipt, asked again. Raises `InvalidInput` where there is none that may be seen."""
     recorded = events_of(store).event_at(position)
     served = None if recorded is None else recorded.event
     if not isinstance(served, RecallServed | ContextServed) or not visible_of(store).shows_receipt(served):

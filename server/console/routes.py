@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from mnemolog.adapters.support.store_access import boundary_of, read, visible_of, with_pools
@@ -32,12 +32,13 @@ from mnemolog.server.console import (
     overview_page,
     recall_page,
     receipts_page,
+    review_page,
     session_page,
     sessions_page,
     tokens_page,
 )
-from mnemolog.server.console.moment import BOXES, VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
-from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, redirect, wants_json
+from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
+from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, local_target, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.reader_zone import in_zone_of, zone
 from mnemolog.server.console.rendering import Assets, environment, url
@@ -64,7 +65,7 @@ REPORTS: Final = ("/health", "/audit/verify")
 """Beginnings of the paths that answer also for a log that has lost events."""
 NAVIGATION: Final = (
     ("Look", {"/": "Overview", "/sessions": "Sessions", "/facts": "Facts", "/lineage": "Lineage", "/live": "Live"}),
-    ("Ask", {"/recall": "Recall", "/context": "Context", "/diff": "What changed"}),
+    ("Ask", {"/recall": "Recall", "/context": "Context", "/diff": "What changed", "/review": "Review"}),
     ("Keep", {"/health": "Health", "/audit": "Audit", "/forgetting": "Forgetting", "/tokens": "Tokens"}),
 )
 """The menu: groups of pages. A page that the caller may not open is left out."""
@@ -101,7 +102,7 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
 
 _MODULES: Final = (
     *(overview_page, sessions_page, session_page, facts_page, lineage_page, live_page, recall_page),
-    *(receipts_page, context_page, diff_page, health_page, audit_page, forgetting_page, jobs, tokens_page),
+    *(receipts_page, context_page, diff_page, review_page, health_page, audit_page, forgetting_page, jobs, tokens_page),
 )
 _FOUND: Final = [item for module in _MODULES for item in vars(module).values()]
 PAGES: Final = tuple(item for item in _FOUND if isinstance(item, Page))
@@ -315,16 +316,6 @@ class Login(Result, frozen=True, kw_only=True):
     """Whether the token that was given is not valid."""
 
 
-def local_target(target: str) -> str:
-    """Return a path with its query if it is one of this server, else the start page."""
-    try:
-        parts = urlsplit(target.replace("\\", "/"))
-    except ValueError:
-        return "/"
-    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
-    return target if is_local and target.isprintable() else "/"
-
-
 def _error_page(error: errors.MnemologError) -> ErrorPage:
     """Return an error of the store as a page shows it."""
     of = next((kind for kind in type(error).__mro__ if kind in _IN_WORDS), None)
@@ -346,6 +337,8 @@ async def _gated(caller: Caller, target: Target, made: Awaitable[Any]) -> Any:
     with reading(visible, f"console {target.path}") as shown:
         data = await made
         data = await read(caller.store, lambda _: visible.admitted(data))
+        # Where it leads to and how far it has come is no content.
+        shown.silent = isinstance(data, RedirectResponse) or (isinstance(data, jobs.JobPage) and data.result is None)
         shown.collect(data)
     return data
 

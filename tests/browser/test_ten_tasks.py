@@ -1,4 +1,4 @@
-"""Eleven tasks of an auditor, each from the first page, within three clicks; and with the keyboard alone.
+"""Twelve tasks of an auditor, each from the first page, within three clicks; and with the keyboard alone.
 
 On 13 November a tool says that the return window is 90 days, and on the 17th an agent tells that to a customer.
 """
@@ -63,9 +63,9 @@ def audited(tmp_path_factory):
 class Auditor:
     """Somebody with a mouse, who counts the clicks, or with nothing but a keyboard."""
 
-    def __init__(self, page, by):
-        self.page, self.by, self.clicks = page, by, 0
-        self.main = page.get_by_role("main")
+    def __init__(self, person, by):
+        self.person, self.page, self.by, self.clicks = person, person.open("/"), by, 0
+        self.main = self.page.get_by_role("main")
 
     def reach(self, place):
         """Bring the focus to a link, a button or a field."""
@@ -107,7 +107,7 @@ class Auditor:
 @pytest.fixture(params=["mouse", "keyboard"])
 def auditor(audited, visit, request):
     """Somebody who has just opened the first page."""
-    return Auditor(visit(audited[0], window=WINDOW).open("/"), request.param)
+    return Auditor(visit(audited[0], window=WINDOW), request.param)
 
 
 def test_what_the_agent_knew_of_the_return_window_on_the_day(auditor):
@@ -207,3 +207,21 @@ def test_who_relied_on_a_turn(auditor):
     tool = auditor.main.locator(".found li", has_text="tool")
     auditor.choose(tool.get_by_role("link", name="Who else was shown this?"))
     expect(auditor.main.locator(".turn.assistant")).to_contain_text(["Yes, you can return it"])
+
+
+def test_which_answers_of_the_last_week_would_change(auditor):
+    """With the reason, and today's answer beside it; with keys one is judged after the other. Nobody is kept out."""
+    auditor.menu("Review")
+    auditor.write("From", "2026-11-12")
+    auditor.page.keyboard.press("Enter")
+    listed = auditor.main.get_by_role("navigation", name="Changed answers").get_by_role("listitem")
+    expect(listed).to_have_count(5)
+    expect(listed.first).to_contain_text("said since")
+    if auditor.by == "keyboard":
+        for key in "1", "1", "Enter":
+            auditor.page.keyboard.press(key)
+        expect(listed.first).to_contain_text("judged")
+        expect(listed.nth(1).get_by_role("link")).to_have_attribute("aria-current", "true")
+    for width in 360, 1440, 1920:
+        auditor.page.set_viewport_size({"width": width, "height": 900})
+        assert auditor.person.barriers() == []

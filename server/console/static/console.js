@@ -129,6 +129,19 @@ document.addEventListener("keydown", (event) => {
   search.select();
 });
 
+// The review of answers, while the focus is in it: to the next answer or the one before, and what is said of its turns.
+document.addEventListener("keydown", (event) => {
+  const review = event.target.closest("#review");
+  const isTyping = event.target.closest("input:not([type=checkbox])") || event.ctrlKey || event.metaKey || event.altKey;
+  if (!review || isTyping) return;
+  review.querySelector({ j: "a[rel=next]", k: "a[rel=prev]" }[event.key] ?? "none")?.click();
+  const form = review.querySelector("form");
+  if (event.key === "Enter" && event.target === review) form?.requestSubmit();
+  if (event.key === "0" && form) form.elements.nothing.checked ^= true;
+  const [good, bad] = form?.querySelectorAll("li")[Number(event.key) - 1]?.querySelectorAll("input") ?? [];
+  if (good) [good.checked, bad.checked] = [!good.checked && !bad.checked, good.checked];
+});
+
 // A text is copied by a button, where the browser lets a page do that.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
@@ -156,6 +169,7 @@ function begin(root) {
   for (const place of root.querySelectorAll(".table")) {
     if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
   }
+  for (const keys of root.querySelectorAll("[data-keys]")) keys.hidden = false;
   for (const button of root.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
   root.dispatchEvent(new CustomEvent("console:begin", { bubbles: true }));
 }
