@@ -76,7 +76,7 @@ async def ask(request: Request, caller: Caller, form: QueryParams) -> Response:
     end, after = parameters.text(form, "to") or parameters.text(form, "at"), parameters.position(form, "after")
 
     def period(store: MemoryStore) -> list[Position]:
-        ends = as_of(store, begin, field="From", begins=True), as_of(store, end, field="To")
+        ends = as_of(store, begin, name="from"), as_of(store, end, name="to")
         return sorted(moment.position for moment in ends)
 
     first, last = await read(caller.store, period)

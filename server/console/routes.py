@@ -37,7 +37,7 @@ from mnemolog.server.console import (
     sessions_page,
     tokens_page,
 )
-from mnemolog.server.console.moment import VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
+from mnemolog.server.console.moment import BOXES, VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, local_target, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
 from mnemolog.server.console.reader_zone import in_zone_of, zone

@@ -18,7 +18,9 @@ NEED_MORE = {
     **dict.fromkeys(("model add", "model activate", "model drop"), "they need a model of the hub"),
     **dict.fromkeys(("project", "mcp", "serve", "watch"), "they run until they are stopped"),
     "hermes install": "it needs Hermes",
-    'mnemolog backup memory/ /backups/daily --replace --after-backup "rclone sync /backups offsite:backups"': "it needs rclone",
+    'mnemolog backup memory/ /backups/daily --replace --after-backup "rclone sync /backups offsite:backups"': (
+        "it needs rclone"
+    ),
     "mnemolog doctor memory/ --accept-loss": "it needs a log that has lost events",
 }
 HELD = 10
