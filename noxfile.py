@@ -68,6 +68,12 @@ def openai_agents(session: nox.Session) -> None:
     run_against(session, "openai-agents")
 
 
+@nox.session(name="anthropic-memory")
+def anthropic_memory(session: nox.Session) -> None:
+    """Anthropic's memory tool: the commands of its SDK, beside its own tool over a folder."""
+    run_against(session, "anthropic-memory")
+
+
 @nox.session
 def server(session: nox.Session) -> None:
     """The server's API against its own description: schemathesis and generated clients use the OpenAPI document.

@@ -19,6 +19,8 @@ from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Micros, Position
 
 _STREAM_PREFIX: Final = "facts/"
+FILES: Final = "memories/"
+"""Keys below it are files of a model's own. They are in no context, and listed only where a pattern begins with it."""
 BECAUSE_MAX: Final = 100
 """Turns that one fact may rest on."""
 NOTHING: Final = canonical(None)

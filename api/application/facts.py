@@ -17,7 +17,15 @@ from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
-from mnemolog.domain.facts import Assertion, assertion_of, checked_fact_key, facts_stream, new_fact, parse_valid_time
+from mnemolog.domain.facts import (
+    FILES,
+    Assertion,
+    assertion_of,
+    checked_fact_key,
+    facts_stream,
+    new_fact,
+    parse_valid_time,
+)
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Known, Time, When, checked_position, known_at
 from mnemolog.domain.options import Option, with_defaults
@@ -106,7 +114,7 @@ class FactKeys:
     def nearest(self, scope: str, appended: Sequence[RecordedEvent]) -> list[str]:
         """Return the nearest keys there are to that of the last of the events, if it is new."""
         last = appended[-1]
-        if not isinstance(last.event, FactAsserted):
+        if not isinstance(last.event, FactAsserted) or last.event.key.startswith(FILES):
             return []
         key, before = last.event.key, last.version - len(appended)
         with self._lock:

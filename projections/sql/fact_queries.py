@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.facts import NOTHING, Assertion, Belief, believed, latest_first
+from mnemolog.domain.facts import FILES, NOTHING, Assertion, Belief, believed, latest_first
 from mnemolog.domain.moments import Known
 from mnemolog.domain.position import Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import Scopes, covered
@@ -53,7 +53,7 @@ EACH_LATEST_FIRST: Final = (
 def keys_before(connection: sa.Connection, scope: str, position: Position) -> list[str]:
     """Return the keys of exactly one scope that were asserted before a position."""
     query = "SELECT DISTINCT key FROM facts WHERE scope = ? AND position < ?"
-    return [key for (key,) in fetch(connection, query, scope, position)]
+    return [key for (key,) in fetch(connection, query, scope, position) if not key.startswith(FILES)]
 
 
 def known_now(connection: sa.Connection, upto: Position, clock: Clock | None) -> Known:
@@ -87,12 +87,15 @@ def facts(
     prefix: str = "",
     chosen: Callable[[str], bool] = bool,
 ) -> list[Fact]:
-    """Return the facts at or below any of `scopes`, or all, by key, whose key begins with `prefix` and is `chosen`."""
+    """Return the facts at or below any of `scopes`, or all, by key, whose key begins with `prefix` and is `chosen`.
+
+    Files are among them only if `prefix` says so.
+    """
     where, values = below_any(scopes, f" AND {BEGINS}") if scopes else ("1", [])
     rows = fetch(connection, EACH_LATEST_FIRST.format(where), known.valid_at, known.upto, prefix, *values)
     found = list[Fact | None]()
     for (scope, key), group in groupby(map(Assertion._make, rows), key=attrgetter("scope", "key")):
-        if chosen(key):
+        if chosen(key) and (prefix.startswith(FILES) or not key.startswith(FILES)):
             items = list(group)
             is_all = len(items) < TOGETHER_MAX
             found.append(_held(believed(items) if is_all else belief(connection, scope, key, known)))

@@ -10,6 +10,7 @@ from tests.faults.conftest import Processes
 from tests.faults.promises import number
 
 OTHER_SIDES = {
+    "anthropic_memory": "anthropic",
     "chroma": "chromadb",
     "hermes": "hermes_constants",
     "langgraph": "langgraph",
