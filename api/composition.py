@@ -27,6 +27,7 @@ from mnemolog.domain.position import ORIGIN, Clock
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting.proposals import Proposals
 from mnemolog.forgetting.retention import RetentionRuns
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
@@ -77,6 +78,8 @@ class SharedParts:
     gauges: Gauges
     receipts: bool
     """Whether recalls and contexts leave receipts that do not say otherwise."""
+    four_eyes: bool
+    """Whether nobody approves what they proposed."""
     scratch: ScratchFolder | None
     """Holds the projections of a store that is only read."""
 
@@ -93,6 +96,7 @@ class StoreParts(SharedParts, SessionParts):
     admin: AdminService
     session_list: SessionList
     distrusts: Distrusts
+    proposals: Proposals
     is_part: bool
     """Whether these are parts of another store for one scope: closing them leaves what both share open."""
 
@@ -214,6 +218,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
         telemetry=telemetry,
         gauges=gauges_of(layout, log, projections),
         receipts=chosen["receipts"],
+        four_eyes=chosen["four_eyes"],
         scratch=scratch,
     )
     return _assembled(shared, visible, is_part=False)
@@ -226,6 +231,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
     agents = Agents(visible)
     session_list = SessionList(projections, visible, agents)
     contexts = _answering(shared, visible)
+    facts = Facts(visible, projections, shared.fact_keys, shared.names, clock=shared.clock)
     sessions = Sessions(visible, agents, clock=shared.clock, limits=shared.limits)
     return StoreParts(
         **{field.name: getattr(shared, field.name) for field in fields(SharedParts)},
@@ -233,7 +239,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         visible=visible,
         agents=agents,
         sessions=sessions,
-        facts=Facts(visible, projections, shared.fact_keys, shared.names, clock=shared.clock),
+        facts=facts,
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         contexts=contexts,
         prefetcher=_prefetcher(shared, agents, contexts.recalls, visible),
@@ -247,6 +253,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         ),
         session_list=session_list,
         distrusts=Distrusts(visible, projections),
+        proposals=Proposals(visible, projections, facts, forgetting, clock=shared.clock, four_eyes=shared.four_eyes),
         is_part=is_part,
     )
 

@@ -102,6 +102,10 @@ _STORE: Final = (
     _on(MemoryStore, MemoryStore.distrust, "forget"),
     _on(MemoryStore, MemoryStore.trust_again, "forget"),
     _on(MemoryStore, MemoryStore.distrusts),
+    _on(MemoryStore, MemoryStore.propose, "propose"),
+    _on(MemoryStore, MemoryStore.proposals),
+    _on(MemoryStore, MemoryStore.approve, "approve"),
+    _on(MemoryStore, MemoryStore.decline, "approve"),
     _on(MemoryStore, MemoryStore.backup, "admin"),
     _on(MemoryStore, MemoryStore.rebuild, "admin"),
 )

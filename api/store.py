@@ -14,17 +14,18 @@ from mnemolog.application.commands import Switched
 from mnemolog.application.distrust import Distrust
 from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.read_audit import gated, gives_back
-from mnemolog.application.standing import end_standing
+from mnemolog.application.standing import ending
 from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import kept_outside, verify_store
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
+from mnemolog.domain.acts import Act
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.moments import Time, When, checked_position, parse_time, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.proposals import Proposal, ProposalState
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import parse_scopes
@@ -607,7 +608,7 @@ class MemoryStore(OfOneProcess):
         stands.
         """
         position = checked_position("statement", name_of(statement, StandingStatement, "statement"))
-        return end_standing(self.parts.visible, position, reason=reason)
+        return self.parts.visible.transact(ending(self.parts.visible, position, reason=reason))
 
     @takes_options
     def find(
@@ -692,9 +693,6 @@ class MemoryStore(OfOneProcess):
         keys could not be destroyed: the request is recorded then and tried again, and the content can be read until
         that has succeeded.
         """
-        for field, given in (("reason", reason), ("despite_minimum", despite_minimum)):
-            if given:
-                checked_text(field, given, bytes_max=LABEL_BYTES_MAX)
         selector = ForgetSelector.of(
             session,
             positions,
@@ -767,6 +765,113 @@ class MemoryStore(OfOneProcess):
     def distrusts(self) -> Results[Distrust]:
         """Return every distrust in the order of the log, also those that have ended."""
         return Results(self.parts.distrusts.all())
+
+    @gives_back
+    def propose(
+        self,
+        act: Act,
+        *,
+        why: str = "",
+        because: Sequence[Turn | int] = (),
+        until: Time | None = None,
+        scope: str | None = None,
+    ) -> Proposal:
+        """Propose an act that somebody else decides on (docs/proposals.md). Until then nothing of it holds.
+
+            from mnemolog.types import AssertFact
+
+            store = MemoryStore.open("memory/", model=None)
+            waits = store.propose(AssertFact("user/city", "Lisbon"), why="she said so on the phone")
+            store.fact("user/city")  # -> None
+            store.approve(waits)
+            store.fact("user/city").value  # -> 'Lisbon'
+
+        - `act`: `AssertFact`, `RetractFact`, `EndStanding`, `DistrustSources` or `Forget`, with what its call takes
+        - `why`: for who decides, up to 4 KiB
+        - `because`: the turns that it rests on, or their positions; a fact will rest on them, too
+        - `until`: when it expires; None for never
+        - `scope`: the scope of a fact, and of who decides; None for that of what the act names, else of the store
+
+        At most 100 proposals of one actor wait in a scope, and 1,000 of all. The content of a proposal is forgotten
+        with any of the turns that it rests on or names. Raises `InvalidInput` for what could not be done now, and as
+        the call of the act does; `LimitExceeded`: nothing was written.
+        """
+        return self.parts.proposals.propose(act, why=why, because=because, until=until, scope=scope)
+
+    def proposals(
+        self,
+        *,
+        scope: str | Sequence[str] = "",
+        state: ProposalState | None = "open",
+        as_of: When | None = None,
+        after: When = ORIGIN,
+        limit: int = 1_000,
+    ) -> Results[Proposal]:
+        """Return proposals, the oldest first, with what each would change. If there are more, pass `next` as `after`.
+
+            from mnemolog.types import AssertFact
+
+            store = MemoryStore.open("memory/", model=None)
+            store.assert_fact("user/city", "Porto")
+            store.propose(AssertFact("user/city", "Lisbon"))
+            [(item.now, item.then) for item in store.proposals()]  # -> [('Porto', 'Lisbon')]
+
+        - `scope`: at or below this scope, or any of several
+        - `state`: `open`, `approved`, `declined` or `expired`; None for all
+        - `as_of`: as of this position or time of recording
+        - `after`: only those made after this position or time
+        - `limit`: maximum number of proposals
+
+        Raises `InvalidInput`.
+        """
+        return self.parts.proposals.all(scope, state, as_of, after, limit)
+
+    def approve(
+        self,
+        positions: Proposal | int | Iterable[Proposal | int],
+        *,
+        edits: Mapping[int, Mapping[str, Any]] | None = None,
+        dry_run: bool = False,
+    ) -> Results[Proposal]:
+        """Do what was proposed, as of now, in one append: of several proposals all or none.
+
+            from mnemolog.types import AssertFact
+
+            store = MemoryStore.open("memory/", model=None)
+            waits = store.propose(AssertFact("user/city", "lisbon"))
+            store.approve(waits, edits={waits.position: {"value": "Lisbon"}})
+            store.fact("user/city").proposal  # -> 1
+
+        - `positions`: a proposal or its position, or several
+        - `edits`: by position, what to change in a proposed fact before: `key`, `value`, `valid_from`
+        - `dry_run`: write nothing
+
+        The actor of what is done is who approves; a fact names who proposed it, too. One that was approved before is
+        returned as it is. What is approved to be forgotten is requested by that append, and the rest of `forget`
+        follows, also after a crash. Raises `SupersededProposal` for what can no longer be done as it was meant,
+        `InvalidInput` for what was declined, has expired or was forgotten, and for one's own proposal in a store opened
+        with `four_eyes`; `OnHold`. Then nothing was done, and all stay open.
+        """
+        return self.parts.proposals.decide(positions, edits=edits, dry_run=dry_run)
+
+    def decline(
+        self, positions: Proposal | int | Iterable[Proposal | int], *, reason: str, dry_run: bool = False
+    ) -> Results[Proposal]:
+        """Decline proposals: all of them or none.
+
+            from mnemolog.types import AssertFact
+
+            store = MemoryStore.open("memory/", model=None)
+            store.decline(store.propose(AssertFact("user/city", "Atlantis")), reason="a joke")[0].state  # -> 'declined'
+
+        - `positions`: a proposal or its position, or several
+        - `reason`: why, up to 256 bytes
+        - `dry_run`: write nothing
+
+        One that was declined before is returned as it is. Raises `InvalidInput` for what was approved, has expired or
+        was forgotten: nothing was written.
+        """
+        return self.parts.proposals.decide(positions, declined=reason, dry_run=dry_run)
 
     @as_it_is()
     def verify(

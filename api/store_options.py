@@ -40,6 +40,7 @@ class StoreOptions(TypedDict, total=False):
         bool | Redact | None,
         Option("True: the store replaces secrets in what is recorded from now on; or a function (docs/redaction.md)"),
     ]
+    four_eyes: Annotated[bool, Option("nobody approves what they proposed (docs/proposals.md)", False)]
     audit_reads: Annotated[str | Path | None, Option("a file that gets a line for each read (docs/reads.md)")]
     witness: Annotated[str | Path | None, Option("a file outside that keeps heads of the log (docs/audit.md)")]
     language: Annotated[str | None, Option("language of a new store: sets which word endings text recall ignores")]

@@ -6,11 +6,13 @@ from .audit.effects import CameAfter, Effects, ShownIn
 from .audit.judgements import Judgement
 from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
 from .audit.secret_scan import Secret
+from .domain.acts import Act, AssertFact, DistrustSources, EndStanding, Forget, RetractFact
 from .domain.chain import Finding, Kind
 from .domain.event import Event
 from .domain.events import ForgetTarget
 from .domain.message import Role
 from .domain.position import Clock, Position, Version
+from .domain.proposals import Proposal, ProposalState
 from .domain.result import Result, Results, Stale
 from .domain.retention import Hold, Retention, RetentionRule
 from .domain.scope import Scope
@@ -50,7 +52,9 @@ from .results import Model, ModelActivation, ModelDrop, PlannedEvent, RestorePre
 from .working_memory import MemoryView, WorkingMemory
 
 __all__ = [
+    "Act",
     "AskedQuestion",
+    "AssertFact",
     "AsyncMemoryView",
     "AsyncWrapper",
     "AuditedReceipt",
@@ -63,11 +67,14 @@ __all__ = [
     "ContextBlock",
     "ContextPassage",
     "CreatedToken",
+    "DistrustSources",
     "DoctorReport",
     "Effects",
+    "EndStanding",
     "Erasure",
     "Event",
     "Finding",
+    "Forget",
     "ForgetTarget",
     "ForgettingStatus",
     "ForgottenEvent",
@@ -94,6 +101,8 @@ __all__ = [
     "PrefetchResult",
     "Progress",
     "ProjectorStatus",
+    "Proposal",
+    "ProposalState",
     "QuarantineStatus",
     "ReapplyReport",
     "RebuildReport",
@@ -106,6 +115,7 @@ __all__ = [
     "Retention",
     "RetentionReport",
     "RetentionRule",
+    "RetractFact",
     "Role",
     "Scope",
     "Secret",

@@ -67,6 +67,10 @@ COMMANDS: Final = {
         "standing": ("recall", "List what users said that should hold for every answer."),
         "assert": ("facts", "Say what a key has from a time on."),
         "retract": ("facts", "Take back a fact that was wrong."),
+        "proposals": ("proposals", "List what waits for a yes."),
+        "propose": ("proposals", "Propose what somebody else decides on."),
+        "approve": ("proposals", "Do what was proposed."),
+        "decline": ("proposals", "Decline what was proposed."),
     },
     "Working memory": {
         "memory": ("memory", "Get, set, list and delete values."),

@@ -73,6 +73,9 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse every write, of console, API and MCP.")
     ] = False,
+    own_proposals: Annotated[
+        bool, typer.Option("--own-proposals", help="Where tokens are needed: let callers approve what they proposed.")
+    ] = False,
     receipts: Receipts = False,
     witness: WitnessFile = None,
     audit_reads: Annotated[
@@ -140,6 +143,7 @@ def serve(
             config,
             started=lambda url: typer.echo(f"console {url}  API {url}v1"),
             receipts=receipts and not read_only,
+            four_eyes=config.needs_token and not own_proposals,
             audit_reads=audit_reads,
             witness=witness or for_all_commands("witness"),
             **how,

@@ -14,6 +14,8 @@ from mnemolog.domain.events import (
     FactAsserted,
     FactRetracted,
     NoteAdded,
+    ProposalDecided,
+    ProposalMade,
     RecallServed,
     SessionStarted,
     StandingEnded,
@@ -38,6 +40,7 @@ SEALED_TOPICS: Final = frozenset(
         *(TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated),
         *(RecallServed, ContextServed),
         *(FactAsserted, FactRetracted, StandingEnded),
+        *(ProposalMade, ProposalDecided),
         *(ThreadCheckpointed, ThreadWritten, ItemPut),
     )
 )

@@ -20,6 +20,7 @@
     │       └── MemoryFull                               of one session; nothing was dropped
     ├── OutsideScope           .scope                the store was opened for a scope; nothing was read or written
     ├── OnHold                 .holds                nothing was forgotten
+    ├── SupersededProposal     .position .newer      nothing was done; the proposal stays open
     ├── SessionError                                     nothing was written
     │   ├── UnknownSession         .session .closest .titled
     │   ├── SessionExists          .session              the id is taken
@@ -283,6 +284,19 @@ class OnHold(MnemologError):
     def __init__(self, why: str, *, holds: Sequence[int]) -> None:
         super().__init__(why)
         self.holds = tuple(holds)
+
+
+class SupersededProposal(MnemologError):
+    """What was proposed can no longer be done as it was meant. Nothing was done, and the proposal stays open.
+
+    `position` is that of the proposal, and `newer` the value that its key was given since; None for another cause.
+    """
+
+    _hint = "nothing was done; decline the proposal, and do what is right now"
+
+    def __init__(self, why: str, *, position: int, newer: Any = None) -> None:
+        super().__init__(f"the proposal at position {position} is out of date: {why}")
+        self.position, self.newer = position, newer
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
+from mnemolog.domain.acts import Act
 from mnemolog.domain.event import Age, Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.items import ITEM_EVENTS
@@ -178,6 +179,10 @@ class FactAsserted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True
     """The program that found it; empty if none was named."""
     session: Annotated[str, TO_SESSION] | None = None
     """The session that it was asserted in; None for none."""
+    proposal: Annotated[Ordinal, TO_EVENT] | None = None
+    """The log position of the proposal that was approved by it; None for none."""
+    proposed_by: str = ""
+    """Who proposed it."""
 
 
 class FactRetracted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
@@ -188,6 +193,8 @@ class FactRetracted(RequestedEvent, frozen=True, kw_only=True, omit_defaults=Tru
     fact: Ordinal
     """The log position of its `fact.asserted`."""
     reason: str = ""
+    proposal: Annotated[Ordinal, TO_EVENT] | None = None
+    """The log position of the proposal that was approved by it; None for none."""
 
 
 class StandingEnded(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
@@ -198,6 +205,8 @@ class StandingEnded(RequestedEvent, frozen=True, kw_only=True, omit_defaults=Tru
     turn: Annotated[Ordinal, TO_EVENT]
     """The log position of the turn."""
     reason: str = ""
+    proposal: Annotated[Ordinal, TO_EVENT] | None = None
+    """The log position of the proposal that was approved by it; None for none."""
 
 
 class SourceDistrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -218,6 +227,8 @@ class SourceDistrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The program that found facts; empty for none."""
     scopes: list[str] = []
     reason: str
+    proposal: Annotated[Ordinal, TO_EVENT] | None = None
+    """The log position of the proposal that was approved by it; None for none."""
 
 
 class SourceTrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -227,6 +238,34 @@ class SourceTrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     distrust: Ordinal
     """The log position of its `source.distrusted`."""
+    reason: str = ""
+
+
+class ProposalMade(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """An act was proposed. It is done when somebody approves it. Recorded in the stream of proposals of a scope."""
+
+    topic: ClassVar[str] = "proposal.made.v1"
+
+    act: Act
+    why: str = ""
+    because: list[Annotated[Ordinal, TO_EVENT]] = []
+    """Log positions of the turns that it rests on."""
+    until: Moment | None = None
+    """When it expires, in microseconds since the Unix epoch; None for never."""
+
+
+class ProposalDecided(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """A proposal was approved, in the same append as what does its act, or declined."""
+
+    topic: ClassVar[str] = "proposal.decided.v1"
+
+    proposal: Annotated[Ordinal, TO_EVENT]
+    """The log position of its `proposal.made`."""
+    approved: bool
+    done: Annotated[Ordinal, TO_EVENT] | None = None
+    """The log position of the event that does its act; None for one that was declined."""
+    proposed_by: str = ""
+    """Who proposed it: what was proposed may be forgotten, as by its own act."""
     reason: str = ""
 
 
@@ -445,6 +484,8 @@ class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
     """How many facts stay although all turns go that they rest on."""
     despite_minimum: str = ""
     """Why it is forgotten although a minimum age has not passed; empty where it has."""
+    proposal: Annotated[Ordinal, TO_EVENT] | None = None
+    """The log position of the proposal that was approved by it; None for none."""
 
 
 class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -488,7 +529,7 @@ class TokenCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
     acts_as: str
     """The actor of what is done with it."""
     verbs: list[str]
-    """What it allows: `read`, `record`, `forget`, `admin`."""
+    """What it allows: `read`, `record`, `propose`, `approve`, `forget`, `admin`."""
     scopes: list[str] = []
     """It allows that within these scopes only; everywhere if there are none."""
     expires_at: Moment | None = None
@@ -604,6 +645,8 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         StandingEnded,
         SourceDistrusted,
         SourceTrusted,
+        ProposalMade,
+        ProposalDecided,
         SessionSwitched,
         ModelActivated,
         LanguageChosen,

@@ -19,8 +19,8 @@ from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Micros, Position
 
 _STREAM_PREFIX: Final = "facts/"
-FILES: Final = "memories/"
-"""Keys below it are files of a model's own. They are in no context, and listed only where a pattern begins with it."""
+PROPOSALS: Final = "proposals/"
+"""What the names of streams of proposals begin with, before their scope."""
 BECAUSE_MAX: Final = 100
 """Turns that one fact may rest on."""
 NOTHING: Final = canonical(None)
@@ -37,6 +37,11 @@ def facts_stream(scope: str) -> str:
 def facts_scope(stream: str) -> str | None:
     """Return the scope whose facts a stream holds, or None for a stream of another kind."""
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
+
+
+def stream_scope(stream: str) -> str | None:
+    """Return the scope whose facts or proposals a stream holds, or None for a stream of another kind."""
+    return stream.removeprefix(PROPOSALS) if stream.startswith(PROPOSALS) else facts_scope(stream)
 
 
 class Assertion(NamedTuple):
@@ -62,6 +67,8 @@ class Assertion(NamedTuple):
     maker: str = ""
     session: str | None = None
     actor: str = ""
+    proposal: Position | None = None
+    proposed_by: str = ""
 
 
 class Belief(NamedTuple):
@@ -96,6 +103,8 @@ def assertion_of(recorded: RecordedEvent) -> Assertion | None:
         maker=event.maker,
         session=event.session,
         actor=event.actor,
+        proposal=None if event.proposal is None else Position(event.proposal),
+        proposed_by=event.proposed_by,
     )
 
 

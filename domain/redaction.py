@@ -245,6 +245,8 @@ CONTENT: Final[dict[type[Event], tuple[str, ...]]] = {
     events.FactAsserted: ("value",),
     events.FactRetracted: ("reason",),
     events.StandingEnded: ("reason",),
+    events.ProposalMade: ("act", "why"),
+    events.ProposalDecided: ("reason",),
     events.SourceDistrusted: ("reason",),
     events.SourceTrusted: ("reason",),
     events.SessionSwitched: ("reason",),
@@ -269,7 +271,8 @@ Bytes of threads are redacted before they are packed.
 REFERS: Final[dict[type[Event], tuple[str, ...]]] = {
     events.SessionStarted: ("parent",),
     events.ValueDeleted: ("key",),
-    events.FactAsserted: ("session",),
+    events.FactAsserted: ("session", "proposed_by"),
+    events.ProposalDecided: ("proposed_by",),
     events.SessionSwitched: ("from_", "to"),
     events.RetentionChosen: ("scope", "max_age", "min_age"),
     events.HoldPlaced: ("scope",),
@@ -362,6 +365,8 @@ class Redaction:
                 return value if changed == value else changed
             case Event():
                 return self._without(value)
+            case msgspec.Struct():
+                return self.fields(value, *value.__struct_fields__)
             case _:
                 return value
 

@@ -26,6 +26,8 @@ from mnemolog.domain.events import (
     ForgetRequested,
     Forgotten,
     LanguageChosen,
+    ProposalDecided,
+    ProposalMade,
     RecallJudged,
     RecallServed,
     RecordedEvent,
@@ -246,6 +248,11 @@ _EARLIER: Final[dict[type[Event], tuple[Callable[[Any], Iterable[int]], str]]] =
     StandingEnded: (lambda event: (event.turn,), "it ends what does not come before it"),
     SourceDistrusted: (lambda event: event.turns, "it distrusts what does not come before it"),
     SourceTrusted: (lambda event: (event.distrust,), "it ends what does not come before it"),
+    ProposalMade: (lambda event: event.because, "it rests on what does not come before it"),
+    ProposalDecided: (
+        lambda event: (event.proposal, event.done or 0),
+        "it decides on what does not come before it",
+    ),
     ForgetRequested: (lambda event: event.questions, "it names questions that do not come before it"),
     ThreadCheckpointed: (
         lambda event: (*event.kept.values(), *(value.base or 0 for value in event.values)),

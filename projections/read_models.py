@@ -78,7 +78,11 @@ class Fact(Result, frozen=True, kw_only=True):
     session: Annotated[str, TO_SESSION] | None = None
     """The session that it was asserted in."""
     actor: str = ""
-    """Who asserted it; empty if none was given."""
+    """Who asserted it, or approved that; empty if none was given."""
+    proposal: Annotated[Position, TO_EVENT] | None = None
+    """The position of the proposal that was approved by it; None for none."""
+    proposed_by: str = ""
+    """Who proposed it."""
     retracted: Position | None = None
     """In a history, the position of its retraction."""
     reason: str = ""

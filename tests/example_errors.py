@@ -26,6 +26,7 @@ EXAMPLES = (
     errors.LimitExceeded("text", limit=2, actual=3),
     errors.MemoryFull("value", limit=2, actual=3),
     errors.OutsideScope("a reason", scope="acme"),
+    errors.SupersededProposal("a reason", position=12, newer="Lisbon"),
     errors.OnHold("a reason", holds=[12]),
     errors.SessionError("a reason"),
     errors.UnknownSession("trip", closest=["trap"], titled=["a", "b"]),

@@ -44,7 +44,7 @@ class OpeningMemory:
     def __init__(
         self, folder: Path, open_memory: Callable[[], AbstractAsyncContextManager[Memory]], *, read_only: bool
     ) -> None:
-        self.folder, self.read_only = folder, read_only
+        self.folder, self.read_only, self.proposes = folder, read_only, not read_only
         self._open_memory = open_memory
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[Memory] | None = None
@@ -83,7 +83,7 @@ class OpeningMemory:
 
 def make_server(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> Any:
     """Return a server of the SDK (`mcp.server.lowlevel.Server`) for any of its transports."""
-    requests = _Requests(memory, offered(tools, read_only=memory.read_only))
+    requests = _Requests(memory, offered(tools, read_only=memory.read_only, proposes=memory.proposes))
     return Server(
         "mnemolog",
         version=version("mnemolog"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -45,6 +45,27 @@ class Distrusts:
         self, turns: Iterable[int], sessions: Iterable[str], *, actor: str, maker: str, reason: str, dry_run: bool
     ) -> Distrust:
         """Append that sources are distrusted. See `MemoryStore.distrust`."""
+        source, work = self.distrusting(turns, sessions, actor=actor, maker=maker, reason=reason)
+        made = self._visible.transact(work, dry_run=dry_run)
+        at = to_datetime(made.recorded_at)
+        return Distrust(position=None if dry_run else made.position, at=at, source=source, covers=self.covers(source))
+
+    def covers(self, source: SourceDistrusted) -> int:
+        """Return how many turns and facts are of a source."""
+        with self._projections.current_views().database.reading() as connection:
+            return len(tables.covered(connection, source))
+
+    def distrusting(
+        self,
+        turns: Iterable[int],
+        sessions: Iterable[str],
+        *,
+        actor: str,
+        maker: str,
+        reason: str,
+        proposal: Position | None = None,
+    ) -> tuple[SourceDistrusted, Callable[[Transaction], RecordedEvent]]:
+        """Return the event of a distrust, and the work that appends it."""
         source = SourceDistrusted(
             turns=sorted({checked_position("positions", position) for position in turns}),
             sessions=sorted(set(sessions)),
@@ -52,6 +73,7 @@ class Distrusts:
             maker=checked_label("maker", maker) if maker else "",
             scopes=list(self._visible.boundary.scopes),
             reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX),
+            proposal=proposal,
         )
         if not (source.turns or source.sessions or actor or maker):
             raise errors.InvalidInput("positions", "say what to distrust: turns, sessions, an actor or a maker")
@@ -61,10 +83,7 @@ class Distrusts:
             self._visible.require_turns(tx, "positions", source.turns)
             return tx.append(DISTRUST_STREAM, source)
 
-        made = self._visible.transact(work, dry_run=dry_run)
-        with self._projections.current_views().database.reading() as connection:
-            covers, at = len(tables.covered(connection, source)), to_datetime(made.recorded_at)
-        return Distrust(position=None if dry_run else made.position, at=at, source=source, covers=covers)
+        return source, work
 
     def trust_again(self, distrust: Distrust | int, *, reason: str) -> Distrust:
         """Append that a distrust has ended. See `MemoryStore.trust_again`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -16,6 +16,8 @@ from mnemolog.application import commands
 from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.acts import RetractFact
+from mnemolog.domain.encoding import canonical
 from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
 from mnemolog.domain.facts import (
     FILES,
@@ -29,7 +31,8 @@ from mnemolog.domain.facts import (
 from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Known, Time, When, checked_position, known_at
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import Clock, Micros, Version, to_micros
+from mnemolog.domain.position import Clock, Micros, Position, Version, to_micros
+from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covered, parse_scopes
@@ -147,6 +150,30 @@ class Facts:
         self, key: str, value: Any, *, scope: str | None, session: str | None = None, **how: Unpack[FactHow]
     ) -> Fact:
         """Append an assertion, and with `corrects` the retractions before it. See `MemoryStore.assert_fact`."""
+        of, work = self.asserting(key, value, scope=scope, session=session, **how)
+        made = self._visible.transact(work)
+        asserted = assertion_of(made[-1])
+        if asserted is None:
+            raise errors.DuplicateKey(stream=made[-1].stream, key=made[-1].key or "", position=made[-1].position)
+        nearest: list[str] = []
+        with suppress(errors.MnemologError):  # It is recorded, whatever is wrong with the views.
+            nearest = self._known_keys.nearest(of, made)
+        return tables.as_fact(asserted, "asserted", nearest=nearest)
+
+    def asserting(
+        self,
+        key: str,
+        value: Any,
+        *,
+        scope: str | None,
+        session: str | None = None,
+        proposal: Proposal | None = None,
+        **how: Unpack[FactHow],
+    ) -> tuple[Scope, Callable[[Transaction], list[RecordedEvent]]]:
+        """Return the scope of an assertion, and the work that appends it: of a proposal, if it is none of the caller's.
+
+        That raises `SupersededProposal` where the key was given another value since then.
+        """
         of = self._boundary.one(scope) if session is None else Scope(scope or "")  # That of a session is inside.
         given, key = with_defaults(FactHow, how), self._key(of, key)
         turns = [item.position if isinstance(item, Turn) else item for item in given["because"]]
@@ -155,6 +182,8 @@ class Facts:
         )
         if event.because:
             event = msgspec.structs.replace(event, said_at=self._said_at(given["because"]))
+        if proposal is not None:
+            event = msgspec.structs.replace(event, proposal=proposal.position, proposed_by=proposal.proposed_by)
         wrong: list[FactRetracted] = []
         if (corrects := given["corrects"]) is not None:
             for row in self._rows("corrects", corrects):
@@ -167,20 +196,28 @@ class Facts:
 
         def work(tx: Transaction) -> list[RecordedEvent]:
             self._visible.require_turns(tx, "because", event.because)
+            if proposal is not None:
+                self._require_latest(tx, stream, event, since=proposal.position)
             return commands.append_once(tx, stream, lambda: [*wrong, event], key=request)
 
-        made = self._visible.transact(work)
-        asserted = assertion_of(made[-1])
-        if asserted is None:
-            raise errors.DuplicateKey(stream=stream, key=request or "", position=made[-1].position)
-        nearest: list[str] = []
-        with suppress(errors.MnemologError):  # It is recorded, whatever is wrong with the views.
-            nearest = self._known_keys.nearest(of, made)
-        return tables.as_fact(asserted, "asserted", nearest=nearest)
+        return of, work
+
+    def _require_latest(self, tx: Transaction, stream: str, wanted: FactAsserted, *, since: int) -> None:
+        """Raise `SupersededProposal` if a key was given another value since a position, or one was taken back."""
+        for item in tx.events(stream, since=since):
+            if isinstance(item.event, FactAsserted) and item.event.key == wanted.key:
+                if canonical(item.event.value) != canonical(wanted.value):
+                    why = f"{wanted.key!r} was given another value at position {item.position}"
+                    raise errors.SupersededProposal(why, position=since, newer=item.event.value)
+            elif isinstance(item.event, FactRetracted):
+                before = self._log.event_at(Position(item.event.fact))
+                if before is not None and getattr(before.event, "key", "") == wanted.key:
+                    why = f"the fact at position {item.event.fact} was retracted at position {item.position}"
+                    raise errors.SupersededProposal(why, position=since)
 
     def retract(self, fact: Fact | int, *, reason: str) -> int:
         """Retract a fact. Return how many assertions that were. See `MemoryStore.retract_fact`."""
-        return self._retract(self._rows("fact", fact), reason=reason)
+        return self._visible.transact(self._retracting(self._rows("fact", fact), reason=reason))
 
     def retract_made_by(self, maker: str, *, scope: str | Sequence[str], reason: str) -> int:
         """Retract what a maker asserted. See `MemoryStore.retract_facts`."""
@@ -188,20 +225,20 @@ class Facts:
         within = self._boundary.narrow(parse_scopes(scope))
         with self._projections.current_views().database.reading() as connection:
             rows = [row for row in tables.made_by(connection, maker) if covered(within, row.scope)]
-        return self._retract(rows, reason=reason)
+        return self._visible.transact(self._retracting(rows, reason=reason)) if rows else 0
 
     def find(self, key: str, *, scope: str | None, **when: Unpack[FactWhen]) -> Fact | None:
         """Return the fact of a key. See `MemoryStore.fact`."""
         of = self._boundary.one(scope)
         key = self._key(of, key)
-        with self._reading(when) as (connection, known, _):
+        with self.reading(when) as (connection, known, _):
             return tables.fact(connection, of, key, known)
 
     def all(self, pattern: str, *, scope: str | Sequence[str], **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return the facts that hold, by key. See `MemoryStore.facts`."""
         within = self._boundary.narrow(parse_scopes(scope))
         checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
-        with self._reading(when) as (connection, known, stale):
+        with self.reading(when) as (connection, known, stale):
             found = Results[Fact]()
             for wanted in dict.fromkeys((pattern, normalized("NFC", pattern))):
                 prefix, matches = re.split(r"[*?\[]", wanted)[0], partial(fnmatchcase, pat=wanted)
@@ -213,7 +250,7 @@ class Facts:
         """Return every assertion of a key. See `MemoryStore.fact_history`."""
         of = self._boundary.one(scope)
         key = self._key(of, key)
-        with self._reading(when) as (connection, known, stale):
+        with self.reading(when) as (connection, known, stale):
             found = Results(tables.history(connection, of, key, known))
         found.stale = stale
         return found
@@ -223,7 +260,7 @@ class Facts:
         return spelled(checked_fact_key(key), partial(self._names.has_key, scope))
 
     @contextmanager
-    def _reading(self, when: FactWhen) -> Iterator[tuple[Any, Known, Any]]:
+    def reading(self, when: FactWhen) -> Iterator[tuple[Any, Known, Any]]:
         """Yield a connection to the views, up to date, and the position and the time of a read."""
         as_of, valid_at = when.get("as_of"), when.get("valid_at")
         at = None if valid_at is None else parse_valid_time("valid_at", valid_at)
@@ -254,12 +291,32 @@ class Facts:
                 times.append(found.recorded_at if said_at is None else Micros(said_at))
         return max(times, default=None)
 
-    def _retract(self, rows: Sequence[Assertion], *, reason: str) -> int:
-        """Retract assertions; return how many of them are retracted now. A retry of a request appends nothing."""
+    def retracting(self, act: RetractFact, proposal: Position) -> Callable[[Transaction], int]:
+        """Return the work that does what was proposed, and raises `SupersededProposal` where it was done before."""
+        rows = [row for position in act.assertions for row in self._rows("assertions", position)]
+        retract = self._retracting(rows, reason=act.reason, proposal=proposal)
+
+        def work(tx: Transaction) -> int:
+            for stream in {facts_stream(row.scope) for row in rows}:
+                for item in tx.events(stream, since=min(act.assertions)):
+                    if isinstance(item.event, FactRetracted) and item.event.fact in act.assertions:
+                        why = f"the fact at position {item.event.fact} was retracted at position {item.position}"
+                        raise errors.SupersededProposal(why, position=proposal)
+            return retract(tx)
+
+        return work
+
+    def _retracting(
+        self, rows: Sequence[Assertion], *, reason: str, proposal: Position | None = None
+    ) -> Callable[[Transaction], int]:
+        """Return the work that retracts assertions, and returns how many of them are retracted then.
+
+        A retry of a request appends nothing.
+        """
         wrong: dict[str, list[Event]] = {facts_stream(row.scope): [] for row in rows}
         for row in rows:
             if row.retracted is None:
-                wrong[facts_stream(row.scope)].append(_retraction(row.position, reason))
+                wrong[facts_stream(row.scope)].append(_retraction(row.position, reason, proposal))
         key = current_request_key()
 
         def work(tx: Transaction) -> int:
@@ -271,10 +328,9 @@ class Facts:
                 commands.append_once(tx, stream, partial(list, events), key=key)
             return len(rows)
 
-        return self._visible.transact(work) if rows else 0
+        return work
 
 
-def _retraction(position: int, reason: str) -> FactRetracted:
-    return FactRetracted(
-        fact=position, reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX) if reason else ""
-    )
+def _retraction(position: int, reason: str, proposal: Position | None = None) -> FactRetracted:
+    why = checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX) if reason else ""
+    return FactRetracted(fact=position, reason=why, proposal=proposal)

@@ -1,6 +1,8 @@
-"""End what a user said of all answers to come."""
+"""End what a user said of all answers to come. See `MemoryStore.end_standing`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
@@ -14,9 +16,12 @@ from mnemolog.domain.standing import standing_in
 from mnemolog.infra.log.transaction import Transaction
 
 
-def end_standing(visible: VisibleEvents, position: int, *, reason: str) -> bool:
-    """End the standing statements of a turn. See `MemoryStore.end_standing`."""
-    ended = StandingEnded(turn=position, reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX))
+def ending(
+    visible: VisibleEvents, position: int, *, reason: str, proposal: Position | None = None
+) -> Callable[[Transaction], bool]:
+    """Return the work that ends the standing statements of a turn, and returns whether they stood."""
+    why_ended = checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+    ended = StandingEnded(turn=position, reason=why_ended, proposal=proposal)
     found = visible.log.event_at(Position(position))
     if found is not None and isinstance(found.event, FactAsserted) and visible.shows_stream(found.stream):
         why = f"position {position} asserts the fact {found.event.key!r}; retract_fact takes it back"
@@ -33,4 +38,4 @@ def end_standing(visible: VisibleEvents, position: int, *, reason: str) -> bool:
         new: list[Event] = [] if known else [ended]
         return bool(commands.append_once(tx, found.stream, lambda: new, key=current_request_key()))
 
-    return visible.transact(work)
+    return work

@@ -10,7 +10,7 @@ from mnemolog.application import commands
 from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
-from mnemolog.domain.facts import facts_scope
+from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
@@ -102,7 +102,7 @@ class VisibleEvents:
         """Whether the events of a stream may be shown."""
         if not self.boundary.scopes:
             return True
-        if (scope := facts_scope(stream)) is not None:
+        if (scope := stream_scope(stream)) is not None:
             return covered(self.boundary.scopes, scope)
         session_id = session.session_of(stream)
         return session_id is not None and self.states.holds(session_id)

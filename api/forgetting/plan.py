@@ -22,6 +22,8 @@ from mnemolog.domain.events import (
     FactRetracted,
     ForgetTarget,
     Forgotten,
+    ProposalDecided,
+    ProposalMade,
     RecallServed,
     RecordedEvent,
     SessionStarted,
@@ -29,11 +31,20 @@ from mnemolog.domain.events import (
     TurnRecorded,
     ValueDeleted,
 )
-from mnemolog.domain.facts import Assertion, assertion_of, believed, facts_scope, facts_stream, latest_first
+from mnemolog.domain.facts import (
+    Assertion,
+    assertion_of,
+    believed,
+    facts_scope,
+    facts_stream,
+    latest_first,
+    stream_scope,
+)
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Micros, Position, Version, to_datetime, within_calendar
+from mnemolog.domain.references import TO_SESSION, without
 from mnemolog.domain.retention import evolve_retention
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
@@ -51,6 +62,14 @@ Receipt = TypeVar("Receipt", bound=Event)
 
 ASKED_MAX: Final = 100
 """How many questions a preview lists; the others are counted."""
+
+
+_ENDED: Final = {
+    ValueDeleted.topic: "value",
+    StandingEnded.topic: "standing statement",
+    ProposalDecided.topic: "proposal",
+}
+"""The topics of what ends something, which would be there again without it."""
 
 
 class ForgetSelector(NamedTuple):
@@ -191,14 +210,14 @@ class Planner:
                 raise errors.UnknownSession(session)
         if selector.scopes:
             sessions |= {session for session, started in self._starts() if selector.holds_scope(started.scope)}
-        gone = Positions(self._log.head().position)
+        gone = Positions(self._tx.head)
         targets = [self._whole(session_stream(session), gone) for session in sorted(sessions)]
         singled = self._singled(selector, sessions)
         for position in selector.positions:
             gone.add(position)
         since = 0 if sessions or selector.scopes or selector.keep_facts else min(selector.positions)
         facts = [item for item in self._of_facts(since=since) if selector.visible.shows_stream(item.stream)]
-        scopes = sorted({item.stream for item in facts if selector.holds_scope(str(facts_scope(item.stream)))})
+        scopes = sorted({item.stream for item in facts if selector.holds_scope(str(stream_scope(item.stream)))})
         targets += [self._whole(stream, gone) for stream in scopes]
         dependents = self._add_facts(facts, selector, sessions, gone, singled, whole={*scopes})
         rows = {position: self._tx.reads.state_head_at(position) or ("", 0, "", b"") for position in selector.positions}
@@ -329,7 +348,7 @@ class Planner:
         """Return what is to be erased as receipts may show it, given the streams and topics of the named events."""
         titles: set[str] = set()
         memory: dict[str, int] = {}
-        titled = Positions(self._log.head().position)
+        titled = Positions(self._tx.head)
         for position, (stream, topic) in sorted(named.items()):
             session = session_of(stream)
             if session is not None and topic == SessionStarted.topic:
@@ -378,7 +397,7 @@ class Planner:
         return ROOT if started is None else Scope(started.scope)
 
     def _scope_of_stream(self, stream: str) -> Scope:
-        scope = facts_scope(stream)
+        scope = stream_scope(stream)
         return self._scope_of(session_of(stream)) if scope is None else Scope(scope)
 
     def _start_of(self, session: str) -> SessionStarted | None:
@@ -414,12 +433,16 @@ class Planner:
     def _of_facts(self, *, since: int) -> list[RecordedEvent]:
         """Return the assertions and retractions of facts that are not forgotten, in the order of each scope.
 
-        With the position `since`, those from there on: a fact comes after what it rests on.
+        With the position `since`, those from there on: a fact comes after what it rests on. Then come all proposals,
+        with what was decided on them.
         """
         first = facts_stream("")
         rows = self._tx.reads.between(first, _behind(first), FactAsserted.topic)
-        streams = {row[1] for row in rows} | {row[1] for row in self._tx.rows if facts_scope(row[1]) is not None}
-        found = chain.from_iterable(self._tx.events(stream, since=since) for stream in sorted(streams))
+        rows = chain(rows, self._tx.reads.beginnings(ProposalMade.topic))
+        streams = {row[1] for row in rows} | {row[1] for row in self._tx.rows if stream_scope(row[1]) is not None}
+        found = chain.from_iterable(
+            self._tx.events(stream, since=0 if facts_scope(stream) is None else since) for stream in sorted(streams)
+        )
         return [item for item in found if not isinstance(item.event, Forgotten)]
 
     def _add_facts(
@@ -434,10 +457,14 @@ class Planner:
     ) -> int:
         """Add the facts that rest on what goes alone, and the retractions of facts that go. Return how many.
 
-        A fact without evidence goes with the session that it was asserted in. Raises `InvalidInput` for a retraction of
-        a fact that stays, which would be believed again.
+        A fact without evidence goes with the session that it was asserted in. Proposals go with anything that they rest
+        on, name, or led to. Raises `InvalidInput` for a retraction of a fact that stays, which would be believed again.
         """
-        added = 0
+        added, sources = 0, set[int | None]()
+
+        def names_gone(mark: Any, item: Any) -> bool:
+            return item in sessions if mark is TO_SESSION else item in gone
+
         kept = _holding(facts, selector.now) if selector.keep_facts else frozenset()
         for recorded in facts:
             event, position, stream = recorded.event, recorded.position, recorded.stream
@@ -456,10 +483,16 @@ class Planner:
                     self._facts_kept += 1
             elif isinstance(event, FactAsserted):
                 goes = event.session in sessions
+            elif isinstance(event, ProposalMade):
+                goes = position in sources or without(event, names_gone) is not event
+            elif isinstance(event, ProposalDecided):
+                goes = event.proposal in gone
             if goes and position not in gone and stream not in whole:
                 gone.add(position)
                 singled.setdefault(stream, {})[recorded.version] = event.topic
                 added += 1
+            if position in gone:
+                sources.add(getattr(event, "proposal", None))
         return added
 
     def _is_content(self, position: int, visible: VisibleEvents) -> bool:
@@ -473,7 +506,7 @@ class Planner:
         topic = row[2]
         if topic not in CONTENT_TOPICS:
             raise errors.InvalidInput("positions", f"position {position} holds no content: it is {topic!r}")
-        if what := {ValueDeleted.topic: "value", StandingEnded.topic: "standing statement"}.get(topic):
+        if what := _ENDED.get(topic):
             why = f"forgetting the end of a {what} (position {position}) would bring it back; forget the {what}"
             raise errors.InvalidInput("positions", why)
         return row

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -16,9 +17,10 @@ from msgspec.structs import replace
 
 from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors
-from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested
+from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE
 from mnemolog.domain.head import Head
+from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
@@ -76,41 +78,56 @@ class Forgetting:
         self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
     ) -> ForgetReport:
         """See `MemoryStore.forget`."""
-        keyring, boundary = self._keys(), selector.visible.boundary
+        boundary, work = selector.visible.boundary, self.requesting(selector, reason=reason)
+        if dry_run:
+            plan, _ = self._log.appends.rehearse(work)
+            return _report(plan, boundary, dry_run=True)
+        with self.carrying_out(progress):
+            plan, made = self._log.appends.transact(work)
+        report = _report(plan, boundary, made=made, pending=self._waits)
+        return self._certified(report)
+
+    @contextmanager
+    def carrying_out(self, progress: Progress | None = None) -> Iterator[None]:
+        """Carry out at the end of the block what is requested within it."""
+        with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
+            yield
+            self.reached("requested")
+            self._tries, self._retry_at = 1, 0.0
+            self._waits = self._complete(progress)
+
+    def requesting(
+        self, selector: ForgetSelector, *, reason: str, proposal: Position | None = None
+    ) -> Callable[[Transaction], tuple[Plan, RecordedEvent | None]]:
+        """Return the work that appends a request, and returns it with its plan; None if nothing is left to forget."""
+        keyring, id = self._keys(), secrets.token_hex(8)
+        for field, given in (("reason", reason), ("despite_minimum", selector.despite_minimum)):
+            if given:
+                checked_text(field, given, bytes_max=LABEL_BYTES_MAX)
         for scope in selector.scopes:
             if not scope:
                 raise errors.InvalidInput("scope", "name one: the whole store is forgotten by deleting its folder")
         if not (selector.sessions or selector.scopes or selector.positions):
             raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
-        if dry_run:
-            plan = self._log.appends.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(selector))
-            return _report(plan, boundary, dry_run=True)
-        with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
-            request = secrets.token_hex(8)
 
-            def work(tx: Transaction) -> tuple[Plan, Position | None]:
-                plan = Planner(self._log, keyring, tx).plan(selector)
-                if not plan.targets:
-                    return plan, None
-                event = ForgetRequested(
-                    id=request,
-                    targets=plan.targets,
-                    reason=reason,
-                    scopes=list(selector.visible.boundary.scopes),
-                    questions=[question.position for question in plan.asked if question.stays],
-                    questions_left=plan.questions_left,
-                    facts_kept=plan.facts_kept,
-                    despite_minimum=selector.despite_minimum,
-                )
-                return plan, tx.append(FORGETTING_STREAM, event).position
+        def work(tx: Transaction) -> tuple[Plan, RecordedEvent | None]:
+            plan = Planner(self._log, keyring, tx).plan(selector)
+            if not plan.targets:
+                return plan, None
+            event = ForgetRequested(
+                id=id,
+                targets=plan.targets,
+                reason=reason,
+                scopes=list(selector.visible.boundary.scopes),
+                questions=[question.position for question in plan.asked if question.stays],
+                questions_left=plan.questions_left,
+                facts_kept=plan.facts_kept,
+                despite_minimum=selector.despite_minimum,
+                proposal=proposal,
+            )
+            return plan, tx.append(FORGETTING_STREAM, event)
 
-            plan, position = self._log.appends.transact(work)
-            self.reached("requested")
-            self._tries, self._retry_at = 1, 0.0
-            self._waits = self._complete(progress)
-        made = None if position is None else request
-        report = _report(plan, boundary, request=made, position=position, pending=self._waits)
-        return self._certified(report)
+        return work
 
     def resume(self, *, carry_on: bool = True) -> bool:
         """Resume what was interrupted or had to wait, and repeat what restoring a file has undone. Fast if nothing was.
@@ -362,14 +379,13 @@ def _report(
     boundary: Boundary,
     *,
     dry_run: bool = False,
-    request: str | None = None,
-    position: Position | None = None,
+    made: RecordedEvent | None = None,
     pending: str | None = None,
 ) -> ForgetReport:
     counts = plan.counts
     return ForgetReport(
-        request=request,
-        position=position,
+        request=getattr(made.event, "id", None) if made else None,
+        position=made.position if made else None,
         dry_run=dry_run,
         sessions=plan.sessions,
         events=sum(counts.values()),

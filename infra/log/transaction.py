@@ -125,12 +125,15 @@ class Transaction:
     def events(self, stream: str, *, since: int = 0) -> Iterator[RecordedEvent]:
         """Yield the events of `stream` without turns, staged ones included, one by one: they may be large.
 
-        Stored ones before the position `since` are passed over without being opened.
+        Stored ones before the position `since` are passed over without being read.
         """
         self.codec.refresh()
-        for row in self.reads.not_turns(stream, after=NO_STREAM):
-            if row[0] >= since:
-                yield self.codec.recorded_event(*row)
+        after = NO_STREAM
+        if since:
+            latest = self.reads.version(stream)
+            after = Version(self.reads.version_at(stream, since - 1, latest=latest))
+        for row in self.reads.not_turns(stream, after=after):
+            yield self.codec.recorded_event(*row)
         yield from self._staged(stream, NO_STREAM, LATEST)
 
     def find(self, stream: str, key: str) -> RecordedEvent | None:

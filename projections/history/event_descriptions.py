@@ -27,6 +27,8 @@ from mnemolog.domain.events import (
     ModelActivated,
     NoteAdded,
     NotesCleared,
+    ProposalDecided,
+    ProposalMade,
     RecallJudged,
     RecallServed,
     RedactionChosen,
@@ -149,6 +151,12 @@ def _memory_event(event: Event) -> str | None:
             return f"fact {event.fact} retracted{f': {event.reason}' if event.reason else ''}"
         case SourceDistrusted():
             return f"{_sources(event)} distrusted: {event.reason}"
+        case ProposalMade():
+            why = f" ({event.why})" if event.why else ""
+            return f"proposed: {_json(event.act)}{why}"
+        case ProposalDecided():
+            what = "approved" if event.approved else f"declined: {event.reason}"
+            return f"proposal {event.proposal} {what}"
         case SourceTrusted():
             return f"distrust {event.distrust} ended{f': {event.reason}' if event.reason else ''}"
         case CheckpointCreated():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -67,11 +67,18 @@ def known_now(connection: sa.Connection, upto: Position, clock: Clock | None) ->
     return Known(upto, Micros(max(now, last_turn(connection, upto=upto).recorded_at, *facts)))
 
 
-def belief(connection: sa.Connection, scope: str, key: str, known: Known) -> Belief | None:
-    """Return what a key has, `None` included; None if nothing was said."""
+def belief(
+    connection: sa.Connection, scope: str, key: str, known: Known, *, without: Container[int] = ()
+) -> Belief | None:
+    """Return what a key has, `None` included; None if nothing was said, or nothing besides the assertions `without`."""
     driver: Any = connection.connection.driver_connection
     rows = driver.execute(_LATEST_FIRST, (known.valid_at, known.upto, scope, key))
-    return believed(map(Assertion._make, rows))
+    return believed(row for row in map(Assertion._make, rows) if row.position not in without)
+
+
+def value_of(found: Belief | None) -> Any:
+    """Return the value that a belief says; None if nothing is known."""
+    return None if found is None else _VALUE.decode(found.decides.value)
 
 
 def fact(connection: sa.Connection, scope: str, key: str, known: Known) -> Fact | None:
@@ -246,6 +253,8 @@ def as_fact(
         maker=row.maker,
         session=row.session,
         actor=row.actor,
+        proposal=row.proposal,
+        proposed_by=row.proposed_by,
         retracted=row.retracted if retracted else None,
         reason=row.reason if retracted else "",
         distrusted=distrusted,

@@ -7,7 +7,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.events import ContentErased, FactRetracted, RecordedEvent
+from mnemolog.domain.events import ContentErased, FactAsserted, FactRetracted, RecordedEvent
 from mnemolog.domain.facts import Assertion, assertion_of, facts_scope
 from mnemolog.projections.sql.database import METADATA
 
@@ -29,6 +29,8 @@ FACTS: Final = sa.Table(
     sa.Column("maker", sa.Text, nullable=False),
     sa.Column("session", sa.Text),
     sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("proposal", sa.Integer),
+    sa.Column("proposed_by", sa.Text, nullable=False),
     sa.Index("facts_by_key", "scope", "key", "valid_from", "position"),
     sqlite_strict=True,
 )
@@ -63,7 +65,12 @@ def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         connection.exec_driver_sql(_INSERT, [tuple(row) for row in rows])
         keys = sorted({(row.scope, row.key) for row in rows})
         connection.exec_driver_sql("INSERT OR IGNORE INTO fact_keys (scope, key) VALUES (?, ?)", keys)
-        evidence = [(turn, item.position) for item in events for turn in getattr(item.event, "because", ())]
+        evidence = [
+            (turn, item.position)
+            for item in events
+            if isinstance(item.event, FactAsserted)
+            for turn in item.event.because
+        ]
         if evidence:
             connection.exec_driver_sql("INSERT OR IGNORE INTO fact_evidence (turn, fact) VALUES (?, ?)", evidence)
     for recorded in events:

@@ -59,6 +59,8 @@ KINDS: Final[Mapping[str, str]] = {
     events.ForgetRequested.topic: "requests to forget",
     events.ContentErased.topic: "erasures of content",
     events.ForgetCompleted.topic: "completed requests to forget",
+    events.ProposalMade.topic: "proposals",
+    events.ProposalDecided.topic: "decisions on proposals",
     events.TokenCreated.topic: "tokens made",
     events.TokenRevoked.topic: "tokens revoked",
     events.RetentionChosen.topic: "ages chosen for scopes",

@@ -92,6 +92,8 @@ async def revoke(_request: Request, caller: Caller, form: QueryParams) -> Respon
 _WORDS: Final[dict[Verb, str]] = {
     "read": "look at everything in its scopes",
     "record": "add turns, values and sessions",
+    "propose": "propose what somebody else approves",
+    "approve": "approve and decline proposals, whatever they do",
     "forget": "erase content for good",
     "admin": "what concerns the whole store, tokens among it",
     "metrics": "read the measurements of this server, which hold no content",

@@ -211,7 +211,7 @@ class OperationEndpoint:
             caller.require_all(arguments.get("verbs", ("read", "record")))
         if any(erasure.token for erasure in arguments.get("erasures", ())):
             caller.require("admin", "revoking tokens again")
-        if self.operation.verb == "record" and arguments.get("dry_run"):
+        if self.operation.verb in ("record", "approve") and arguments.get("dry_run"):
             caller.require("read", f"a preview of {self.operation.name}")
         if arguments.get("receipt"):
             caller.require("record", f"{self.operation.name} with a receipt")

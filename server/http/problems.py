@@ -53,6 +53,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
     errors.ProjectionBehind: 409,
     errors.BackupRefused: 409,
     errors.OnHold: 409,
+    errors.SupersededProposal: 409,
     errors.LogBusy: 503,
     errors.IndexerBusy: 503,
     errors.LogUnreachable: 503,

@@ -47,7 +47,7 @@ class HttpOperation(Operation, frozen=True, kw_only=True):
     @property
     def takes_key(self) -> bool:
         """Whether a request with an `Idempotency-Key` writes nothing when it is sent again."""
-        return self.verb == "record" or self.method is AdminService.create_token
+        return self.verb in ("record", "propose") or self.method is AdminService.create_token
 
 
 _PATHS: Final = {
@@ -85,6 +85,10 @@ _PATHS: Final = {
     "distrust": "POST /distrust",
     "trust_again": "POST /distrusts/{distrust}/end",
     "distrusts": "GET /distrusts",
+    "propose": "POST /proposals",
+    "proposals": "GET /proposals",
+    "approve": "POST /proposals/approve",
+    "decline": "POST /proposals/decline",
     "backup": "POST /backup",
     "rebuild": "POST /rebuild",
     "session.at": "GET /sessions/{session}/at",

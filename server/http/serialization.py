@@ -326,8 +326,10 @@ class Answers:
 
 
 CONTENT: Final[dict[str, Any]] = {
-    **dict.fromkeys(("title", "text", "name", "description", "status", "query"), ""),
-    **dict.fromkeys(("speaker", "step", "total", "percent", "task_before", "task_after")),
+    **dict.fromkeys(("title", "text", "name", "description", "status", "query", "why"), ""),
+    **dict.fromkeys(
+        ("speaker", "step", "total", "percent", "task_before", "task_after", "act", "now", "then", "takes")
+    ),
     **dict.fromkeys(("nearest", "tool_calls", "values", "notes_removed", "notes_added"), ()),
     "metadata": {},
 }

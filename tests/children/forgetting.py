@@ -6,8 +6,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mnemolog import MemoryStore
+from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.forgetting import retention
 from mnemolog.forgetting.service import Forgetting
+from mnemolog.infra.log.transaction import Transaction
 from tests.children.workers import telling_failures
 from tests.support import FakeClock, HashEncoder
 
@@ -63,4 +65,32 @@ def apply_retention_and_die(_pipe: Connection, folder: str, now: int, kill: int)
     retention.BATCH_MAX = 5
     with MemoryStore.open(folder, model=None, background=False, clock=FakeClock(now)) as store:
         store.admin.apply_retention()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def approve_and_die(_pipe: Connection, folder: str, kill: int) -> None:
+    """Approve all that waits, and be killed at the `kill`-th step: an event is staged, a group is stored, `reached`."""
+    steps = 0
+
+    def step(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps > kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    append, transact = Transaction.append, VisibleEvents.transact
+
+    def stage(*given: Any, **how: Any) -> Any:
+        step()
+        return append(*given, **how)
+
+    def stored(*given: Any, **how: Any) -> Any:
+        made = transact(*given, **how)
+        step()
+        return made
+
+    Forgetting.reached = staticmethod(step)
+    Transaction.append, VisibleEvents.transact = stage, stored  # type: ignore[method-assign]
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        store.approve([item.position for item in store.proposals()])
     os.kill(os.getpid(), signal.SIGKILL)

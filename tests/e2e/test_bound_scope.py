@@ -12,6 +12,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
 from mnemolog.audit.service import AuditService
+from mnemolog.domain.acts import AssertFact, EndStanding, Forget
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -46,6 +47,7 @@ def template(tmp_path_factory):
         store.switch("bob", reason="resume", agent="both")
         store.recall("sentinel", scope=BOB, receipt=True)
         store.assert_fact("colour", SECRET, scope=BOB, maker=SECRET)
+        store.propose(AssertFact("colour", SECRET), scope=BOB, why=SECRET)
     return folder
 
 
@@ -109,6 +111,14 @@ STORE = {
         lambda s: s.assert_fact("colour", "red", scope=BOB),
         lambda s: s.assert_fact("colour", "red", corrects=s.head().position),
     ],
+    "propose": [
+        lambda s: s.propose(AssertFact("colour", "red"), scope=BOB),
+        lambda s: s.propose(Forget(session=["bob"])),
+        lambda s: s.propose(EndStanding(2, reason="x")),
+    ],
+    "proposals": [lambda s: s.proposals(state=None), lambda s: s.proposals(scope="acme")],
+    "approve": [lambda s: [s.approve(place) for place in (s.head().position, 1)]],
+    "decline": [lambda s: s.decline(s.head().position, reason="x")],
     "retract_fact": [lambda s: s.retract_fact(s.head().position)],
     "retract_facts": [lambda s: s.retract_facts(maker=SECRET), lambda s: s.retract_facts(maker=SECRET, scope="acme")],
     "fact": [lambda s: s.fact("colour"), lambda s: s.fact("colour", scope=BOB)],

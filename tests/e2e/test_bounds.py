@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
+from uuid import uuid4
 
 import httpx2
 import pytest
 from starlette.datastructures import QueryParams
 
-from mnemolog import AsyncMemoryStore, MemoryStore, Session, connect, errors
+from mnemolog import AsyncMemoryStore, MemoryStore, Session, acting_as, connect, errors
 from mnemolog.adapters.importers import turn as imported_turn
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.outbox import Outbox
@@ -26,6 +27,7 @@ from mnemolog.adapters.watch.watcher import ready_to_follow
 from mnemolog.cli.app import COMMANDS as COMMAND_NAMES
 from mnemolog.cli.app import loaded
 from mnemolog.domain import items, threads
+from mnemolog.domain.acts import AssertFact
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.working_memory import checked_expiry
@@ -84,6 +86,8 @@ ARGUMENTS = {
         "distrust": 1,
         "statement": 2,
         "hold": 1,
+        "act": AssertFact("user/city", 1),
+        "positions": 1,
     },
 }
 """Arguments of methods that have to be given."""
@@ -266,6 +270,16 @@ def end_of_time(length):
 
 
 L = "domain/limits.py "
+
+
+def fill_queue(store, count, *, actors):
+    """Have each actor make as many of the proposals, in a scope of its own."""
+    scope = f"queue-{uuid4().hex}"
+    for number in range(count):
+        with acting_as(f"actor-{number % actors}"):
+            store.propose(AssertFact(f"k{number}", 1), scope=scope)
+
+
 LIBRARY = {
     L + "INTEGER_MAX": lambda store, n: store.find("ferry", limit=n),
     L + "TEXT_BYTES_MAX": lambda store, n: record(store, text="x" * n),
@@ -293,6 +307,8 @@ LIBRARY = {
     "domain/items.py TTL_S_MAX": lambda _, n: put_item(ttl_s=n),
     "domain/items.py _DEPTH_MAX": lambda _, n: items.join_namespace(["x"] * n),
     "domain/scope.py SCOPES_MAX": lambda store, n: store.facts(scope=[f"s{i}" for i in range(n)]),
+    "domain/proposals.py OPEN_MAX": lambda store, n: fill_queue(store, n, actors=10),
+    "domain/proposals.py OPEN_OF_ACTOR_MAX": lambda store, n: fill_queue(store, n, actors=1),
     "domain/facts.py BECAUSE_MAX": lambda store, n: store.assert_fact("k", n, because=[2] * n),
     "domain/moments.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
     "domain/working_memory.py _EXPIRES_AT_MAX": lambda _, n: checked_expiry(timedelta(microseconds=n), now=0),
@@ -462,6 +478,7 @@ NO_BOUND = {
         adapters/importers/source.py _BEGINNINGS_MAX
         adapters/importers/transcripts/interpreter.py RECENT_MAX
         api/application/facts.py SCOPES_KEPT_MAX
+        api/forgetting/proposals.py STREAMS_KEPT_MAX
         api/application/switches.py AGENTS_KEPT_MAX
         api/operations/known_backups.py BACKUPS_MAX
         infra/keys/keyring.py STREAMS_KEPT_MAX

@@ -11,6 +11,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.cli.app import loaded
+from mnemolog.domain.acts import AssertFact
 from mnemolog.domain.events import TokenCreated
 from mnemolog.operations.backup import BackupReport
 
@@ -23,8 +24,8 @@ NEED_MORE = {
     ),
     "mnemolog doctor memory/ --accept-loss": "it needs a log that has lost events",
 }
-HELD = 10
-"""The position of the hold that an example lifts."""
+HELD, PROPOSED = 10, 11
+"""The positions of the hold that an example lifts, and of the proposal that another approves."""
 ABSOLUTE = ("/mnt/elsewhere", "/backups", "/safe")
 
 
@@ -67,6 +68,7 @@ def prepared(tmp_path_factory):
         (folder / "mnt" / "elsewhere" / "mnemolog.key").write_text("00" * 32)
         assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
         assert store.admin.hold("elsewhere", reason="case 4711").position == HELD
+        assert store.propose(AssertFact("user/city", "Lisbon")).position == PROPOSED
         token = TokenCreated(id="0a1b2c3d4e5f", acts_as="alice", verbs=["read"], digest=bytes(32))
         log_of(store).appends.transact(lambda tx: tx.append("tokens", token))
     return folder

@@ -9,6 +9,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
+from mnemolog.domain.acts import AssertFact
 from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.switching import agent_stream
@@ -65,6 +66,8 @@ READS = {
     "forgotten": ["forgotten"],
     "forgotten --pending": ["forgotten", "--pending"],
     "forgotten --erasures": ["forgotten", "--erasures"],
+    "proposals": ["proposals", "--state", "all"],
+    "decline": ["decline", "{proposal}", "--reason", "none", "--dry-run"],
     "effects": ["effects", "4"],
     "distrust": ["distrust", "--maker", "none", "--reason", "none", "--yes"],
     "distrusted": ["distrusted"],
@@ -82,7 +85,7 @@ PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "backup", "restore", "copy"),
     *("watch", "mcp", "serve", "reads", "hermes install", "branch", "memory set", "memory delete", "assert"),
     *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
-    *("set-retention", "hold", "lift-hold"),
+    *("propose", "approve", "set-retention", "hold", "lift-hold"),
     *("model add", "model activate", "model drop"),
 }
 """They print what they were just given, a summary, or an export."""
@@ -107,6 +110,7 @@ def evil(folder):
             (session, events.NoteAdded(text=EVIL)),
             ("distrust", events.SourceDistrusted(turns=[4], sessions=[EVIL], maker=EVIL, reason=EVIL, actor=EVIL)),
             (session, events.CheckpointCreated(id="c-1", name=EVIL, description=EVIL)),
+            ("proposals/", events.ProposalMade(act=AssertFact(EVIL, EVIL), why=EVIL, actor=EVIL)),
             (session, events.NoteAdded(text=f"later {EVIL}")),
             (session, events.TurnRecorded(role="user", text=EVIL)),
             (agent, events.SessionSwitched(from_="plain", to="evil", reason=EVIL)),
@@ -146,6 +150,7 @@ def test_what_was_stored_cannot_steer_the_terminal(evil, run, terminal):
     """
     with MemoryStore.open(evil, model=None) as store:
         places = {"head": store.head().position, "receipt": store.audit.judgements()[0].receipt}
+        places["proposal"] = store.proposals()[0].position
     for what, words in READS.items():
         for extra in [[]] if what in ("replay --jsonl", "forgotten --erasures") else [[], ["--json"]]:
             arguments = [*inserted([word.format(**places) for word in words], evil), *extra]

@@ -64,6 +64,7 @@ PROMISES = {
     "P39": "What runs for days survives an outage of what it needs, and misses nothing",
     "P40": "A read of a log that was edited where it is stored answers as before, or says that it was",
     "P41": "A run of retention that is killed forgets each turn once, and none that is held",
+    "P42": "An approval that is killed is done or not done, never half",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -118,6 +119,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P37": {"backups": Number(1, 40), "copies and restores": Number(1, 20)},
     "P38": {"forgettings": Number(4, 200)},
     "P41": {"kills": Number(50, 500, gate=8)},
+    "P42": {"kills": Number(40, 400, gate=20)},
     "P40": {"edits of each kind of store": Number(250, 25_000, gate=5)},
 }
 

@@ -141,6 +141,12 @@ TOOLS: Final[dict[str, Tool]] = {
             """List facts by key: what holds, since when, by which turns. Use it for what may have changed.""",
         ),
         made(
+            "propose_fact",
+            "adds",
+            core.propose_fact,
+            """Propose a fact to a person who decides. Use it for what you may not settle; it does not hold before.""",
+        ),
+        made(
             "timeline",
             "reads",
             core.timeline,
@@ -244,12 +250,14 @@ TOOLS: Final[dict[str, Tool]] = {
 }
 
 
+PROPOSE: Final = "propose_fact"
 CORE: Final = ("remember", "recall", "context", "facts", "timeline", "working_memory", "switch")
 """The tools that are offered by default."""
 Toolset = Literal["core", "full"]
 
 
-def offered(toolset: Toolset = "full", *, read_only: bool = False) -> dict[str, Tool]:
-    """Return the tools of a memory; of a read-only one, those that can only read."""
-    found = {name: TOOLS[name] for name in (CORE if toolset == "core" else TOOLS)}
-    return {name: tool for name, tool in found.items() if not read_only or tool.effect == "reads" or tool.reads_too}
+def offered(toolset: Toolset = "full", *, read_only: bool = False, proposes: bool = True) -> dict[str, Tool]:
+    """Return the tools of a memory; of a read-only one, those that can only read, and if it `proposes`, that one."""
+    found = {name: TOOLS[name] for name in (CORE if toolset == "core" else TOOLS) if name != PROPOSE}
+    kept = {name: tool for name, tool in found.items() if not read_only or tool.effect == "reads" or tool.reads_too}
+    return kept | {PROPOSE: TOOLS[PROPOSE]} if proposes and (read_only or toolset == "full") else kept

@@ -22,6 +22,7 @@ from mnemolog.adapters.support.store_access import (
 )
 from mnemolog.aio.store import AsyncSession
 from mnemolog.application.session_service import checked_turn
+from mnemolog.domain.acts import AssertFact
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import new_fact
@@ -192,6 +193,28 @@ async def facts(
         for fact in found
     ]
     return HeldFacts(facts=held, note="" if held else NOTHING)
+
+
+class ProposedFact(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `propose_fact`. `proposal` is its position."""
+
+    proposal: Position
+    state: str
+
+
+async def propose_fact(
+    memory: Memory,
+    *,
+    key: Annotated[str, Meta(description="The fact's path, such as user/city.")],
+    value: Annotated[Any, Meta(description="What key would have. null: ended.")],
+    why: Annotated[str, Meta(description="For the person who decides.")] = "",
+    because: Annotated[list[int], Meta(description="Positions of the turns that say so.")] = [],  # noqa: B006
+    valid_from: Annotated[str | None, Meta(description="Since when it is true: 2026-03.")] = None,
+    scope: Annotated[str | None, Meta(description="Owner of the fact, such as acme/alice.")] = None,
+) -> ProposedFact:
+    """Propose a fact: it holds once a person has approved it."""
+    made = await memory.store.propose(AssertFact(key, value, valid_from), why=why, because=because, scope=scope)
+    return ProposedFact(proposal=made.position, state=made.state)
 
 
 async def recall(

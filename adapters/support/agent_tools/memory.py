@@ -25,6 +25,8 @@ class Memory:
 
     def __init__(self, store: AsyncMemoryStore, *, agent: str = DEFAULT_AGENT, read_only: bool = False) -> None:
         self.store, self.agent, self.read_only = store, agent, read_only
+        self.proposes = not read_only
+        """Whether facts can be proposed."""
         self.model = "loading"
         """`loading`, `ready`, `NO_MODEL`, or why the model cannot be loaded."""
         self._loading: asyncio.Task[None] | None = None

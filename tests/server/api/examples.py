@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from mnemolog import MemoryStore
+from mnemolog.types import AssertFact
 
 
 class Example(NamedTuple):
@@ -54,6 +55,12 @@ EXAMPLES: Final[dict[str, Example]] = {
     "distrust": Example("/distrust", {"positions": [2], "session": [TRIP_ID], "actor": "al", "reason": "forged"}),
     "trust_again": Example("/distrusts/{distrust}/end", {"reason": "it was genuine"}),
     "distrusts": Example("/distrusts"),
+    "propose": Example(
+        "/proposals", {"act": {"do": "assert_fact", "key": "user/zip", "value": "4000"}, "because": [2]}
+    ),
+    "proposals": Example("/proposals", params={"state": "open"}),
+    "approve": Example("/proposals/approve", {"positions": 24, "edits": {"24": {"value": "x"}}}),
+    "decline": Example("/proposals/decline", {"positions": [], "reason": "no"}),
     "backup": Example("/backup", {}),
     "rebuild": Example("/rebuild", {"projection": "views"}),
     "session.at": Example(f"/sessions/{TRIP}/at", params={"when": 4}),
@@ -146,6 +153,7 @@ def filled(store: MemoryStore) -> dict[str, Any]:
     ended = store.distrust(actor="nobody", reason="an example").position
     standing = trip.turns()[2].position
     hold = store.admin.hold("acme/older", reason="an example").position
+    assert store.propose(AssertFact("user/zip", "1000")).position == 24
     return {
         "hold": hold,
         "receipt": receipt,

@@ -15,7 +15,17 @@ KINDS = {
 }
 KNOWN = {
     *("$ref", "anyOf", "type", "properties", "required", "additionalProperties", "items", "enum", "title"),
-    *("description", "default", "format", "contentEncoding", "minItems", "maxItems", "prefixItems", "const"),
+    *(
+        "description",
+        "default",
+        "format",
+        "contentEncoding",
+        "minItems",
+        "maxItems",
+        "prefixItems",
+        "const",
+        "discriminator",
+    ),
     *("minimum", "maximum", "minLength", "pattern"),
 }
 

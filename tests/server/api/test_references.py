@@ -40,8 +40,14 @@ MOMENTS = {
     *("distrusted", "undone", "questions", "dimension", "retain_every_n_turns"),
 }
 """Fields that say where something itself is, since when or as of when it is."""
-INSIDE = {"CameAfter.turns", "FactRetracted.fact", "SourceTrusted.distrust", "ThreadCheckpointed.parent"}
-"""What these refer to is in the same stream, or in the same thread."""
+INSIDE = {
+    "CameAfter.turns",
+    "Proposal.now_at",
+    "FactRetracted.fact",
+    "SourceTrusted.distrust",
+    "ThreadCheckpointed.parent",
+}
+"""What these refer to is in the same stream, in the same thread, or left out where it is made."""
 REFUSED = {"Judgement", "RecallJudged"}
 """No store for scopes shows these."""
 

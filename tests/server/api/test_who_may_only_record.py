@@ -17,6 +17,7 @@ _STRUCTURE = """
 id session agent scope position version role key said_at recorded_at changed_at created_at checkpoint items next
 stale value task_changes turns_hidden receipt good bad nothing by judged_at unusable
 valid_from assumed until checked_at state assertions because maker retracted actor reason distrusted redacted
+proposal proposed_by
 """
 STRUCTURE = frozenset(_STRUCTURE.split())
 """Fields of answers to writes that are no content."""
