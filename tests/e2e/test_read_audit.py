@@ -76,7 +76,7 @@ def test_what_leaves_no_line_holds_no_content():
 def test_what_gives_back_what_was_given_writes():
     """A read is never taken for one, and what it gives back is a turn, a handle, a name or a label."""
     gives = [operation for operation in OPERATIONS if "gives_back" in vars(operation.method)]
-    assert {operation.verb for operation in gives} == {"record", "forget"}
+    assert {operation.verb for operation in gives} == {"record", "propose", "forget"}
     answers = {
         of if isinstance(of, str) else of.__name__ for of in (one.method.__annotations__["return"] for one in gives)
     }

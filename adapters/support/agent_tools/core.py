@@ -195,7 +195,7 @@ async def facts(
     return HeldFacts(facts=held, note="" if held else NOTHING)
 
 
-class ProposedFact(msgspec.Struct, frozen=True, kw_only=True):
+class ProposedFact(Shown, frozen=True, kw_only=True):
     """The answer of `propose_fact`. `proposal` is its position."""
 
     proposal: Position
