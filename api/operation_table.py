@@ -145,6 +145,7 @@ _AUDIT: Final = (
     _on(AuditService, AuditService.diff, of_log_alone=True),
     _on(AuditService, AuditService.scan_secrets),
     _on(AuditService, AuditService.export),
+    _on(AuditService, AuditService.subject),
     _on(AuditService, AuditService.receipts),
     _on(AuditService, AuditService.effects),
     _on(AuditService, AuditService.judge, "record"),

@@ -78,6 +78,7 @@ _HOMES = {
     "StandingKind": "domain.standing",
     "Statements": "forgetting.results",
     "SwitchPreview": "results",
+    "SubjectFile": "audit.subject",
     "SwitchReason": "domain.switching",
     "TableStatus": "projections.maintenance.context",
     "TablesStatus": "projections.maintenance.context",

@@ -6,7 +6,7 @@ from .audit.effects import CameAfter, Effects, ShownIn
 from .audit.judgements import Judgement
 from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
 from .audit.secret_scan import Secret
-from .domain.acts import Act, AssertFact, DistrustSources, EndStanding, Forget, RetractFact
+from .audit.subject import SubjectFile
 from .domain.chain import Finding, Kind
 from .domain.event import Event
 from .domain.events import ForgetTarget
@@ -126,6 +126,7 @@ __all__ = [
     "Stale",
     "StandingKind",
     "Statements",
+    "SubjectFile",
     "SwitchPreview",
     "SwitchReason",
     "TableStatus",

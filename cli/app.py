@@ -89,6 +89,7 @@ COMMANDS: Final = {
         "distrusted": ("provenance", "List what is not trusted."),
         "judge": ("provenance", "Say which hits of an earlier recall were good."),
         "export": ("history", "Write the log as JSON Lines."),
+        "subject": ("history", "Write one person's data to one file."),
         "reads": ("provenance", "Filter the lines that --audit-reads has written."),
         "scan-secrets": ("forgetting", "Find keys, tokens and passwords in the log."),
         "redaction": ("forgetting", "Print or change whether secrets are replaced before they are recorded."),

@@ -38,6 +38,7 @@ INTERRUPTED: Final = {
     "backup": ("no backup was made; the store is as it was", ""),
     "restore": ("nothing was restored", ""),
     "export": ("no file was written", ""),
+    "subject": ("no file was written", ""),
     "forget": ("what was requested is recorded and will be completed", ""),
     "doctor": ("what was fixed stays fixed", ""),
     **dict.fromkeys(SERVERS, ("the server has stopped; all that it recorded is kept", "")),

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from mnemolog.audit.results import Diff, LogExport, SessionDiff
+from mnemolog.audit.subject import SubjectFile
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
-from mnemolog.cli.arguments import WHEN, Full, given_time, open_store, position_or_time, session_called
+from mnemolog.cli.arguments import WHEN, AsOf, Full, given_time, open_store, position_or_time, session_called
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import to_json
@@ -154,6 +155,26 @@ def export(
         output.answer(answer, lambda answer: _show_export(answer, file), as_json=as_json)
 
 
+@app.command("subject", cls=StoreCommand)
+def subject(
+    store: Store,
+    scope: Annotated[list[str], typer.Option("--scope", metavar="SCOPE", help="The person's. May be repeated.")],
+    file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The zip archive to write.")],
+    as_of: AsOf = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write all that is stored of a person to one file: a page to read, and JSON Lines to import.
+
+    Nothing of other scopes is in it. docs/subject.md says what is.
+
+    Example: mnemolog subject memory/ --scope acme/alice -o alice.zip
+    """
+    with open_store(store, create=False) as opened, bar("exporting", "writing the page") as progress:
+        made = opened.audit.subject(file, scope=scope, as_of=as_of, replace=replace, progress=progress)
+    output.answer(made, lambda made: _show_subject(made, file), as_json=as_json)
+
+
 def _print_lines(moments: Iterator[Moment]) -> None:
     """Print each event as one JSON object on a line of its own."""
     while page := list(islice(moments, LINES_PER_WRITE)):
@@ -257,3 +278,10 @@ def _show_export(answer: LogExport, file: Path) -> None:
     out = output.console()
     out.line(f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {counted(answer.bytes, 'byte')}")
     out.line(f"head {answer.head}")
+
+
+def _show_subject(made: SubjectFile, file: Path) -> None:
+    """Print what the file of a person has, and the head to verify it with."""
+    out, kinds = output.console(), ", ".join(f"{number:,} {kind}" for kind, number in made.records.items())
+    out.line(f"{', '.join(made.scopes)} in {file}: {kinds}")
+    out.line(f"head {made.head}")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mnemolog.adapters.watch import Report
 
 FORMAT_NAMES: Final = (
-    "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, zep, mem0, chroma, langgraph, letta or openai"
+    "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, zep, mem0, chroma, langgraph, letta, mnemolog or openai"
 )
 _NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
 _NOT_MAPPED: Final = {

@@ -2,8 +2,9 @@
 
 Needs Python alone. Every line must follow from the one before it, up to the last; with a head that was noted elsewhere
 the log must also be the one that is remembered. The certificate of an erasure is derived from the log again, and must
-be the same; what no log can prove is printed as stated only. docs/format.md says how digests are made and what events
-hold. Without FILE it reads standard input. Exit status: 0 sound, 3 not, 2 nothing to verify.
+be the same; what no log can prove is printed as stated only. The files in a person's file must be those that its
+manifest names. docs/format.md says how digests are made and what events hold. Without FILE it reads standard input.
+Exit status: 0 sound, 3 not, 2 nothing to verify.
 """
 
 import base64
@@ -14,6 +15,7 @@ import hashlib
 import json
 import struct
 import sys
+import zipfile
 from pathlib import Path
 
 MSGPACK = {0xC4: ("BHI", bytes), 0xCA: ("fdBHIQbhiq", None), 0xD9: ("BHI", str), 0xDC: ("HI", list), 0xDE: ("HI", dict)}
@@ -165,6 +167,21 @@ def once(pairs):
     return dict(pairs)
 
 
+def verify_person(path, expected=()):
+    """Return what a person's file is of; raise NotSound if a file in it is not the one that its manifest names."""
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"), object_pairs_hook=once)
+        files = dict(manifest["files"])
+        for name in set(archive.namelist()) - {"manifest.json"}:
+            with archive.open(name) as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != files.pop(name, None):
+                    raise NotSound(f"{name} is not the file that manifest.json names")
+    if files or (expected and expected != [manifest["head"]]):
+        raise NotSound("a file of the manifest is missing, or it is of another head than the noted one")
+    of = f"{', '.join(manifest['scopes'])}, log {manifest['log_id']}, head {manifest['head']}"
+    return f"{len(manifest['files'])} files of {of}"
+
+
 def main(arguments):
     """Print what was found and return the exit status."""
     at = arguments.index("--certificate") if "--certificate" in arguments else len(arguments)
@@ -173,6 +190,8 @@ def main(arguments):
     files = [text for text in rest if text not in heads]
     document = None
     try:
+        if files and zipfile.is_zipfile(files[0]):
+            return print("sound:", verify_person(files[0], heads[:1])) or 0
         if at < len(arguments):
             document = Certificate(json.loads(Path(arguments[at + 1]).read_bytes(), object_pairs_hook=once))
         with Path(files[0]).open("rb") if files else sys.stdin.buffer as source:
@@ -184,8 +203,8 @@ def main(arguments):
         return print("nothing to verify:", error, file=sys.stderr) or 2
     except NotSound as error:
         return print("NOT SOUND:", error) or 3
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return print("nothing to verify: not a certificate:", repr(error), file=sys.stderr) or 2
+    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        return print("nothing to verify: not a certificate or a person's file:", repr(error), file=sys.stderr) or 2
     return 0
 
 

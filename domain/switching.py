@@ -119,7 +119,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None = None
     """Where to branch or rewind: the log position of the last event that `to` will see."""
     title: str | None = None
-    """The title of a session that is started; by default that of `from`."""
+    """The title of a session that is started; by default that of `from`, if that is in the same scope."""
     scope: str | None = None
     """The scope of a session that is started; by default that of `from`, or else the root."""
 
@@ -240,8 +240,10 @@ def _started(
     asked: SwitchRequest, old: SessionState | None, new: SessionState | None, *, head: Position
 ) -> SessionStarted:
     """Return the start of `to`. Without `at`, a retry uses the position of the first attempt."""
-    title = asked.title if asked.title is not None else "" if old is None else old.started.title
     scope = asked.scope if asked.scope is not None else "" if old is None else old.started.scope
+    title = asked.title
+    if title is None:  # That of another scope is not for those who read this one.
+        title = "" if old is None or old.started.scope != scope else old.started.title
     started = session.new_session(title=title, agent=asked.agent, scope=scope)
     if old is None or asked.reason not in INHERITING:
         return msgspec.structs.replace(started, reason=asked.reason.value)

@@ -9,21 +9,25 @@ from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from mnemolog.adapters.importers.fields import parse_field_map
 from mnemolog.adapters.importers.files import counted_files, files_in
+from mnemolog.adapters.importers.formats import subject
 from mnemolog.adapters.importers.read import open_file, read_turns
+from mnemolog.adapters.importers.source import Source
 from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn, event_of, redacted
 from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.application.facts import FactHow
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import IMPORTED_KEY
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.domain.position import Micros, Position, to_datetime
+from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.session import checked_key, session_stream
 from mnemolog.domain.spelling import spelled
@@ -127,6 +131,8 @@ def import_files(
                     record()  # The lines before it.
                     raise
                 record()
+                if opened.format is subject.FORMAT:
+                    _record_facts(store, path)
                 left_out.update(opened.left_out)
             report.files += 1
             if report.turns == turns_before:
@@ -137,6 +143,27 @@ def import_files(
     report.sessions = len(sessions)
     report.left_out = dict(left_out + Counter({DAMAGED: len(report.refused)}))
     return report
+
+
+def _record_facts(store: MemoryStore, path: Path) -> None:
+    """Assert the facts of a person's file, whose turns are recorded; those of before are not asserted again."""
+    with Source(path) as source:
+        for number, row in source.rows():
+            if row.get("record") == "fact" and row.get("state") != "distrusted":
+                try:
+                    _assert(store, row)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise errors.ImportRefused(path, number, f"it is no fact: {error!r}") from error
+
+
+def _assert(store: MemoryStore, row: dict[str, Any]) -> None:
+    found = (log_of(store).position_of(session.session_stream(of), key) for of, key in row["evidence"])
+    because = [position for position in found if position is not None]
+    how: FactHow = {"because": because, "valid_from": row["valid_from"], "maker": row["maker"]}
+    with request_key(row["place"]):
+        made = store.assert_fact(row["key"], row["value"], scope=row["scope"], **how)
+    if row["retracted"] is not None:
+        store.retract_fact(made.position, reason=row["reason"])
 
 
 def with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:

@@ -13,7 +13,7 @@ from mnemolog.adapters.importers import unread
 from mnemolog.adapters.importers.entry import Reader
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import Format, Message
-from mnemolog.adapters.importers.formats import claude_code, codex, csv_table, exports, flat
+from mnemolog.adapters.importers.formats import claude_code, codex, csv_table, exports, flat, subject
 from mnemolog.adapters.importers.message_reader import MessageReader, shown_fields
 from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, objects_on, values
 from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker, stem_of
@@ -23,6 +23,7 @@ from mnemolog.infra.text_file import Progress
 
 # Formats of one program each, before those that hold anything.
 _OF_PROGRAMS: Final = (
+    subject.FORMAT,
     claude_code.FORMAT,
     codex.FORMAT,
     exports.CHATGPT,

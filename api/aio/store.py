@@ -165,6 +165,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     event = in_read_pool(AuditService.event)
     diff = in_background_pool(AuditService.diff)
     export = in_background_pool(AuditService.export)
+    subject = in_background_pool(AuditService.subject)
     scan_secrets = in_background_pool(AuditService.scan_secrets)
     receipts = in_background_pool(AuditService.receipts)
     effects = in_background_pool(AuditService.effects)

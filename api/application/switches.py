@@ -48,7 +48,7 @@ class SwitchHow(TypedDict, total=False):
     agent: Annotated[str | None, Option("the agent that switches; None for the agent of `session`, or the default one")]
     at: Annotated[When | None, Option("the position or time of recording to branch at or to rewind to")]
     turns: Annotated[int | None, Option("for `rewind`, a number of turns instead of `at`")]
-    title: Annotated[str | None, Option("title of a session that is started; None for that of the session left")]
+    title: Annotated[str | None, Option("title of a session that is started; None for that of one left in its scope")]
     scope: Annotated[str | None, Option("scope of a session that is started; None for that of the session left")]
     key: Annotated[str | None, Option("makes a retry safe: repeating the switch under the same key writes nothing")]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -37,7 +37,7 @@ from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.runtime.files import local_path, new_file, publish_folder, temporary_folder
+from mnemolog.infra.runtime.files import file_to_write, local_path, publish_folder, temporary_folder
 from mnemolog.infra.text_file import TextSource
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.copied_log import opened_copy, verify_copy
@@ -62,7 +62,7 @@ def export_log(
     `StoreNotWritable`, `StorageFull`; then no file is left.
     """
     written, end = 0, None
-    with new_file(target, replace=replace) if isinstance(target, Path) else nullcontext(target) as file:
+    with file_to_write(target, replace=replace) as file:
         for line in export_lines(log, after=after, upto=upto, progress=progress):
             written += file.write(encoded(line))
             end = line

@@ -17,14 +17,26 @@ from mnemolog.audit.judgements import Judgement, judge, judgements
 from mnemolog.audit.receipt_audit import LIMIT, ReceiptAudit, audit_receipts
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.secret_scan import Secret, scan_secrets
+from mnemolog.audit.subject import Subject, SubjectFile
 from mnemolog.audit.verification import append_head, event_at
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, position_at, positions_between
+from mnemolog.domain.moments import (
+    By,
+    Known,
+    Time,
+    When,
+    checked_by,
+    known_at,
+    parse_time,
+    position_at,
+    positions_between,
+)
 from mnemolog.domain.position import ORIGIN, Clock, Position
 from mnemolog.domain.result import Results
+from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, session_id_of
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent, PendingErasure
@@ -204,6 +216,42 @@ class AuditService:
         first, last = self._to_export(after, upto)
         target = local_path("file", file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, replace=replace, progress=progress)
+
+    def subject(
+        self,
+        file: str | Path | BinaryIO,
+        *,
+        scope: str | Sequence[str],
+        as_of: When | None = None,
+        replace: bool = False,
+        progress: Progress | None = None,
+    ) -> SubjectFile:
+        """Write what is stored of a person as a zip archive: to read, for programs, and to import (docs/subject.md).
+
+            store = MemoryStore.open("memory/", model=None)
+            store.session("trip", scope="acme/alice").record("user", "I live in Porto.")
+            store.audit.subject("alice.zip", scope="acme/alice").records["turn"]  # -> 1
+
+        - `file`: a path, or an open binary file
+        - `scope`: the scope of the person, or several: all at or below them is in the file, and nothing of others
+        - `as_of`: what was stored at this position or time of recording; None for now
+        - `replace`: replace a file that exists
+        - `progress`: called now and then with what is done and what there is to do
+
+        Given a path, the file is created complete or not at all, readable by its owner only. Raises `InvalidInput` if
+        the path exists and `replace` is not set, and for a scope that covers everything; `OutsideScope`, `LogDamaged`,
+        `UndecodableEvent`, `StoreNotWritable`, `StorageFull`.
+        """
+        scopes = self._visible.boundary.narrow(parse_scopes(scope))
+        if not scopes:
+            raise errors.InvalidInput("scope", "name the scope of a person; `export` writes everything")
+        known = Known(self._log.head().position, self._clock.now())
+        if as_of is not None:
+            known = known_at("as_of", as_of, self._log)
+        target = local_path("file", file) if isinstance(file, str | Path) else file
+        person = Subject(self._visible, self._projections, self._contexts, scopes, known)
+        with reading(self._visible, "audit.subject", scope=scopes) as shown:
+            return person.write(target, show=shown.add, replace=replace, progress=progress)
 
     def receipts(
         self,

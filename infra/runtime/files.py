@@ -20,7 +20,7 @@ import stat
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -273,6 +273,11 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
             with suppress(FileNotFoundError):
                 temporary.unlink()
         sync(path.absolute().parent)
+
+
+def file_to_write(target: Path | BinaryIO, *, replace: bool) -> AbstractContextManager[BinaryIO]:
+    """Give a new file to write into, as `new_file` does, or one that is open and stays so."""
+    return new_file(target, replace=replace) if isinstance(target, Path) else nullcontext(target)
 
 
 def replace_file(path: Path, data: bytes, *, prefix: str, synced: bool) -> None:

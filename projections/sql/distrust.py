@@ -130,6 +130,12 @@ def among(connection: sa.Connection, positions: Iterable[Position], upto: Positi
     return {position for (position,) in fetch(connection, _AMONG, upto, listed(list(positions)))}
 
 
+def about(connection: sa.Connection, positions: Iterable[Position]) -> list[tuple[Position, Position]]:
+    """Return the distrusts that are about any of these turns or facts, or were, each with what it is about."""
+    query = "SELECT distrust, position FROM distrusted WHERE position IN (SELECT value FROM json_each(?)) ORDER BY 2"
+    return fetch(connection, query, listed(list(positions)))
+
+
 def states(connection: sa.Connection) -> dict[int, tuple[Position | None, int]]:
     """Return of each distrust, by position, where it ended, if it did, and how many turns and facts it covers."""
     counts = "SELECT distrust, count(*) AS covers FROM distrusted GROUP BY 1"

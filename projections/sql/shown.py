@@ -7,7 +7,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.events import ContentErased, ContextServed, RecallServed, RecordedEvent
+from mnemolog.domain.events import ContentErased, ContextServed, Event, RecallServed, RecordedEvent
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.sql.database import METADATA, fetch, listed
@@ -34,18 +34,23 @@ class Showings(Result, frozen=True):
 
 def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
     """Add the receipts of a batch of events."""
-    rows = list[tuple[int, int, int, int]]()
-    for item in events:
-        match item.event:
-            case ContextServed() as served:
-                shown, is_context = {*served.turns, *served.facts}, 1
-            case RecallServed() as served:
-                shown, is_context = {*served.hits, *served.around}, 0
-            case _:
-                continue
-        rows += [(position, item.position, item.version, is_context) for position in shown]
+    rows = [
+        (position, item.position, item.version, isinstance(item.event, ContextServed))
+        for item in events
+        for position in shown_by(item.event)
+    ]
     if rows:
         connection.exec_driver_sql("INSERT INTO shown VALUES (?, ?, ?, ?)", rows)
+
+
+def shown_by(event: Event) -> set[int]:
+    """Return the positions of the turns and facts that an answer showed, given its receipt; none for other events."""
+    match event:
+        case ContextServed():
+            return {*event.turns, *event.facts}
+        case RecallServed():
+            return {*event.hits, *event.around}
+    return set()
 
 
 def receipts_of(connection: sa.Connection, positions: Sequence[int]) -> list[tuple[Position, Position]]:

@@ -266,16 +266,17 @@ def exported_into(response: httpx2.Response, *, file: BinaryIO, url: str) -> Log
     try:
         header, trailer = export_line(first), export_line(last)
     except InvalidInput as error:
-        raise _broken_off(url) from error
+        raise broken_off(url) from error
     if not isinstance(header, ExportHeader) or not isinstance(trailer, ExportTrailer):
-        raise _broken_off(url)
+        raise broken_off(url)
     head = Head(position=Position(trailer.position), digest=trailer.digest)
     return LogExport(
         log_id=header.log_id, after=Position(header.after), events=trailer.events, head=head, bytes=written
     )
 
 
-def _broken_off(url: str) -> LogUnreachable:
+def broken_off(url: str) -> LogUnreachable:
+    """Return the error for an answer that breaks off."""
     return LogUnreachable(f"{url} did not send the end of the export: what was written is not complete")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final, NoReturn, Unpack, cast
 
 import msgspec
@@ -15,6 +18,7 @@ from mnemolog.application.session_list import scope_warning
 from mnemolog.application.session_service import checked_turn
 from mnemolog.audit.results import LogExport
 from mnemolog.audit.service import AuditService
+from mnemolog.audit.subject import SubjectFile
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
@@ -28,7 +32,7 @@ from mnemolog.domain.session import SessionLike, checked_session_id, session_id_
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn
-from mnemolog.infra.runtime.files import local_path, new_file
+from mnemolog.infra.runtime.files import file_to_write, local_path
 from mnemolog.models.service import ModelService
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.service import AdminService
@@ -47,11 +51,12 @@ from mnemolog.projections.recall.prefetch_ticket import (
 from mnemolog.projections.recall.question import SearchOptions
 from mnemolog.results import NewTurn
 from mnemolog.server.client.connection import Connection
-from mnemolog.server.client.operation import BY_NAME, Remote, exported_into, remote
+from mnemolog.server.client.operation import BY_NAME, Remote, broken_off, exported_into, remote
 from mnemolog.server.http.serialization import Prefetch, Prefetched, SessionFound, SessionThen
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
+_MANIFEST: Final = msgspec.json.Decoder(SubjectFile)
 LOOK_S: Final = 0.05
 """How often an asyncio caller looks for a prefetched answer, in seconds."""
 _WARN_OF_SCOPES: Final = frozenset({"sessions", "recall", "context", "standing", "find", "forget"})
@@ -306,15 +311,36 @@ class RemoteAudit(Remote, AuditService):
         """Write the log of the server to a file of this machine. See `AuditService`; `progress` is not called."""
         call = BY_NAME["audit.export"].call({"after": after, "upto": upto})
         call = msgspec.structs.replace(call, repeatable=False)  # What was written cannot be taken back.
-        place: AbstractContextManager[BinaryIO]
-        if isinstance(file, str | Path):
-            place = new_file(local_path("file", file), replace=replace)
-        else:
-            place = nullcontext(file)
-        with place as opened:
+        with _to_write(file, replace=replace) as opened:
             receive = partial(exported_into, file=opened, url=self._connection.url)
             report: LogExport = self._connection.send(call, receive)
         return report
+
+    def subject(
+        self,
+        file: str | Path | BinaryIO,
+        *,
+        scope: str | Sequence[str],
+        as_of: When | None = None,
+        replace: bool = False,
+        progress: Progress | None = None,
+    ) -> SubjectFile:
+        """Write a person's file to this machine. See `AuditService`; `progress` is not called."""
+        call = BY_NAME["audit.subject"].call({"scope": scope, "as_of": as_of})
+        call = msgspec.structs.replace(call, repeatable=False)  # What was received cannot be taken back.
+        with _to_write(file, replace=replace) as opened, TemporaryFile() as received:
+            self._connection.send(call, lambda answer: received.writelines(answer.iter_bytes()))
+            try:
+                manifest = zipfile.ZipFile(received).read("manifest.json")
+            except zipfile.BadZipFile as error:
+                raise broken_off(self._connection.url) from error
+            received.seek(0)
+            shutil.copyfileobj(received, opened)
+        return _MANIFEST.decode(manifest)
+
+
+def _to_write(file: str | Path | BinaryIO, *, replace: bool) -> AbstractContextManager[BinaryIO]:
+    return file_to_write(local_path("file", file) if isinstance(file, str | Path) else file, replace=replace)
 
 
 @remote

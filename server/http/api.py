@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NoReturn
+from tempfile import TemporaryFile
+from typing import IO, Any, Final, NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -52,12 +54,14 @@ from mnemolog.server.http.problems import (
     without_content_of_others,
 )
 from mnemolog.server.http.routes import (
+    FILES,
     JSON,
     JSON_LINES,
     KEY_HEADER,
     OCTETS,
     PREFIX,
     ROUTES,
+    ZIP,
     HttpOperation,
 )
 from mnemolog.server.http.serialization import Answers, Arguments, takes_long
@@ -217,12 +221,20 @@ class OperationEndpoint:
             caller.require("record", f"{self.operation.name} with a receipt")
         if self._pool in STOPPABLE and (running := request.scope["state"].get(RUNNING)) is not None:
             running.can_stop = True
+        if request.method == "HEAD" and (kinds := FILES.get(self.operation.method)):
+            return Response(media_type=kinds[0])
         if self.operation.method is AuditService.export:
             kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
-            return await _export(caller, arguments, kind, head_only=request.method == "HEAD")
+            return await _streamed(caller, lambda of: exported_lines(of, **arguments), kind)
         condition = Condition(
             (request.scope["raw_path"], request.scope["query_string"]), caller, request.headers.get("if-none-match", "")
         )
+        if self.operation.method is AuditService.subject:
+            with ExitStack() as unsent:
+                file = unsent.enter_context(TemporaryFile())
+                await self._made(caller, arguments | {"file": file}, key, condition)
+                unsent.pop_all()  # It is whole, so that what is refused is no file. Sending closes it.
+            return await _streamed(caller, lambda _: _parts(file), ZIP)
         outcome = await self._made(caller, arguments, key, condition)
         vary = request.scope["state"].get("vary", "*")
         headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag, "vary": vary}
@@ -273,15 +285,13 @@ def _path_arguments(request: Request) -> list[str]:
         raise InvalidInput("path", "is not UTF-8, percent-encoded") from error
 
 
-async def _export(caller: Caller, arguments: dict[str, Any], kind: str, *, head_only: bool) -> Response:
-    """Send an export of the log as it is written. It ends with its trailer; one that breaks off has none.
+async def _streamed(caller: Caller, lines_of: Callable[[MemoryStore], Iterator[bytes]], kind: str) -> Response:
+    """Send an export as it is written, or a file. An export ends with its trailer; one that breaks off has none.
 
     `kind` is its media type. No thread waits for a caller who reads slowly: each chunk is made when the one before was
     taken.
     """
-    if head_only:
-        return Response(media_type=kind)
-    lines = await run_in("read", caller.store, lambda of: exported_lines(of, **arguments))
+    lines = await run_in("read", caller.store, lines_of)
     first = await run_in("read", caller.store, lambda _: _chunk(lines))  # Now, so that what is refused is no stream.
 
     async def chunks() -> Parts:
@@ -291,6 +301,12 @@ async def _export(caller: Caller, arguments: dict[str, Any], kind: str, *, head_
             chunk = await run_in("read", caller.store, lambda _: _chunk(lines))
 
     return Stream(chunks(), kind, caller)
+
+
+def _parts(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        file.seek(0)
+        yield from iter(partial(file.read, CHUNK_BYTES), b"")
 
 
 def _chunk(lines: Iterator[bytes]) -> bytes:

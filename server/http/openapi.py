@@ -11,7 +11,6 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.infra.version import this_version
@@ -20,9 +19,9 @@ from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of
 from mnemolog.server.http.routes import (
     BY_METHOD,
     EVENT_STREAM,
+    FILES,
     JSON,
     JSON_LINES,
-    OCTETS,
     PREFIX,
     ROUTES,
     HttpOperation,
@@ -59,6 +58,7 @@ _WORDS: Final = (
 )
 """What docstrings say for Python, and how HTTP says it."""
 EXAMPLES: Final[dict[str, Any]] = {
+    "scope": "acme/alice",
     "session": "acme/alice/trip",
     "id": "acme/alice/trip",
     "agent": "assistant",
@@ -135,7 +135,7 @@ class _Described:
 
     def __init__(self, operation: HttpOperation) -> None:
         self.operation, self.arguments = operation, Arguments(operation)
-        is_stream = operation is TAIL or operation.method is AuditService.export
+        is_stream = operation is TAIL or operation.method in FILES
         self.types: tuple[Any, ...] = () if is_stream else Answers(operation).types
         text = inspect.cleandoc((operation.same_as or operation.method).__doc__ or "")
         of_method = inspect.cleandoc(operation.method.__doc__ or "")
@@ -326,9 +326,10 @@ def _answers(item: _Described, schemas: dict[Any, Any]) -> dict[str, Any]:
     }
     if operation is TAIL:
         return {"200": {"description": "Events.", "content": {EVENT_STREAM: text}}} | answers
-    if operation.method is AuditService.export:
-        kinds = {JSON_LINES: text, OCTETS: {"schema": {"type": "string", "format": "binary"}}}
-        return {"200": {"description": "The export.", "content": kinds}} | answers
+    if operation.method in FILES:
+        octets = {"schema": {"type": "string", "format": "binary"}}
+        kinds = {kind: text if kind == JSON_LINES else octets for kind in FILES[operation.method]}
+        return {"200": {"description": "The file.", "content": kinds}} | answers
     content: dict[str, Any] = {}
     if item.types:
         found = [schemas[kind] for kind in item.types]

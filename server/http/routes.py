@@ -29,6 +29,12 @@ SCOPE_HEADER: Final = "mnemolog-scope"
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/jsonl"
 OCTETS: Final = "application/octet-stream"
+ZIP: Final = "application/zip"
+FILES: Final[dict[Method, tuple[str, ...]]] = {
+    AuditService.export: (JSON_LINES, OCTETS),
+    AuditService.subject: (ZIP,),
+}
+"""Operations whose answer is a file, with its media types."""
 EVENT_STREAM: Final = "text/event-stream"
 
 
@@ -122,6 +128,7 @@ _PATHS: Final = {
     "audit.diff": "GET /diff",
     "audit.scan_secrets": "GET /secrets",
     "audit.export": "GET /export",
+    "audit.subject": "GET /subject",
     "audit.receipts": "GET /receipts",
     "audit.effects": "GET /turns/{position}/effects",
     "audit.judge": "POST /receipts/{receipt}/judgement",
@@ -187,7 +194,7 @@ LEFT_OUT_ARGUMENTS: Final[dict[str, str]] = {
     "tokenizer": "a function of the caller's process",
     "default": "an answer without `value` says that there is none",
     "heads": "a file of the caller: pass its last line as `expect_head`",
-    "file": "the export is the body of the answer",
+    "file": "what is exported is the body of the answer",
     "target": "the server's configuration names the folder of backups",
     "keys": "the server's configuration names the folder of copied keys",
     "replace": "each backup gets a folder of its own",

@@ -198,6 +198,7 @@ AUDIT = {
     "event": [lambda s, at=at: s.audit.event(at) for at in range(1, 8)],
     "diff": [lambda s: s.audit.diff(0)],
     "export": [lambda s: s.audit.export(s.path.parent / "log.jsonl")],
+    "subject": [lambda s: s.audit.subject(s.path.parent / "bob.zip", scope=BOB)],
     "receipts": [lambda s: s.audit.receipts()],
     "effects": [lambda s: s.audit.effects(2)],
     "judge": [lambda s: s.audit.judge(1, nothing=True)],

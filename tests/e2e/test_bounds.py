@@ -480,6 +480,7 @@ NO_BOUND = {
         api/application/facts.py SCOPES_KEPT_MAX
         api/forgetting/proposals.py STREAMS_KEPT_MAX
         api/application/switches.py AGENTS_KEPT_MAX
+        api/audit/subject.py STREAMS_KEPT_MAX
         api/operations/known_backups.py BACKUPS_MAX
         infra/keys/keyring.py STREAMS_KEPT_MAX
         infra/log/transaction.py STREAMS_CACHED_MAX
@@ -501,6 +502,7 @@ NO_BOUND = {
         api/audit/diff.py BATCH_MAX
         api/audit/exports.py BATCH_MAX
         api/audit/secret_scan.py BATCH_MAX
+        api/audit/subject.py BATCH_MAX
         infra/embedding/encoder.py BATCH_TOKENS_MAX BERT_TOKENS_MAX THREADS_MAX
         infra/log/group_commit.py GROUP_MAX QUEUE_MAX GATHER_S_MAX
         infra/log/head_file.py LINE_BYTES_MAX

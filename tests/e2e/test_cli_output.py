@@ -82,7 +82,7 @@ READS = {
 }
 """Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
 PRINT_NOTHING_STORED = {
-    *("init", "record", "import", "project", "export", "backup", "restore", "copy"),
+    *("init", "record", "import", "project", "export", "subject", "backup", "restore", "copy"),
     *("watch", "mcp", "serve", "reads", "hermes install", "branch", "memory set", "memory delete", "assert"),
     *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
     *("propose", "approve", "set-retention", "hold", "lift-hold"),

@@ -54,6 +54,7 @@ def lines(*values):
 
 READ = {
     *("role", "role_type", "sender", "from", "type", "content_type", "created_at", "time", "timestamp", "title"),
+    *("record", "place", "recorded_at", "said_at"),
     *("children", "parent", "current_node", "id", "ids", "uuid", "parentUuid", "leafUuid"),
 }
 """Names of what a turn has in another form, and of what leads from one message to another."""

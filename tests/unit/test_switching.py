@@ -84,13 +84,13 @@ def test_the_first_switch_of_an_agent_comes_from_nowhere():
 
 
 def test_new_starts_a_session_and_leaves_the_old_as_it_is(log):
-    """Nothing is inherited but name and scope, where they are not given."""
+    """Nothing is inherited but name and scope, where they are not given; and no name from another scope."""
     assert log.switch(NEW, "t", title="other") == [
         ("session/t", started("other", reason="new", scope="acme/alice")),
         switched("s", "t", "new"),
     ]
     assert not log["s"].ended
-    assert log.switch(NEW, "u", scope="")[0] == ("session/u", started("other", reason="new"))
+    assert log.switch(NEW, "u", scope="")[0] == ("session/u", started("", reason="new"))
     assert log.agent().generation == 3
 
 

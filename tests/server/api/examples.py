@@ -92,6 +92,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "audit.event": Example("/events/2"),
     "audit.diff": Example("/diff", params={"before": 3}),
     "audit.export": Example("/export", params={"upto": 5}),
+    "audit.subject": Example("/subject", params={"scope": "acme"}),
     "audit.receipts": Example("/receipts", params={"limit": 5}),
     "audit.effects": Example("/turns/2/effects"),
     "audit.judge": Example("/receipts/{receipt}/judgement", {"nothing": True, "by": "auditor"}),

@@ -1,9 +1,11 @@
 """A token sees, lists and guesses nothing outside of its scopes, on any route: random scopes, tokens and requests."""
 
 import asyncio
+import io
 import itertools
 import json
 import re
+import zipfile
 from urllib.parse import quote
 
 import httpx2
@@ -136,7 +138,11 @@ def requests(name, *, scope, agent, position):
 def shown(answer, *sent):
     """Everything of an answer: status, headers and body, without the names that were sent in."""
     headers = "\n".join(f"{name}: {value}" for name, value in answer.headers.items() if name not in ("etag",))
-    text = f"{answer.status_code}\n{headers}\n".encode() + VOLATILE.sub(b"", answer.content)
+    content = answer.content
+    if content.startswith(b"PK"):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            content = b"\n".join(map(archive.read, archive.namelist()))
+    text = f"{answer.status_code}\n{headers}\n".encode() + VOLATILE.sub(b"", content)
     for number, name in enumerate(sorted(sent, key=len, reverse=True)):
         for form in {name, json.dumps(name)[1:-1], quote(name, safe="")}:
             text = text.replace(form.encode(), b"<%d>" % number)

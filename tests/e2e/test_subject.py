@@ -1,0 +1,181 @@
+"""One person's data in one file: all of it, to read, to check and to import, and nothing of anybody else."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mnemolog import InvalidInput, MemoryStore, NewTurn, acting_as, errors
+from mnemolog.adapters.importers import import_files
+from mnemolog.domain.session import Original
+from tests.support import FakeClock
+
+ALICE, BOB = "acme/alice", "acme/bob"
+SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
+
+
+@pytest.fixture
+def store(folder, tmp_path):
+    with MemoryStore.open(folder, model=None, clock=FakeClock(), audit_reads=tmp_path / "reads.jsonl") as opened:
+        yield opened
+
+
+def planted(store):
+    """Record what Alice said, and around it what is of Bob: each text and label of his has BOB in it, of hers ALICE."""
+    hers = store.session("trip", scope=ALICE, title="ALICE's trip")
+    his = store.session("BOB's", scope=BOB, title="BOB's title", agent="BOB's agent")
+    city = NewTurn(
+        session=hers,
+        role="user",
+        text="Always answer in metric. ALICE lives in <b>Porto</b>.",
+        speaker="Alice",
+        said_at="2020-03-01T09:00Z",
+        key="one",
+        tool_calls=[{"name": "ALICE-tool"}],
+        metadata={"ALICE": 1},
+        original=Original(form="chat", data=b"ALICE-original"),
+    )
+    (city,) = store.record_many([city])
+    pin = his.record("user", "BOB's pin is 4711, ferry", metadata={"of": "BOB"})
+    gone = hers.record("user", "Forget that of ALICE's cat")
+    hers.assert_fact("ALICE/city", "Porto", because=[city], valid_from="2020-03")
+    hers.assert_fact("ALICE/city", "Lisbon", because=[city], valid_from="2020-05")
+    wrong = store.assert_fact("ALICE/pin", "known", scope=ALICE, because=[pin, city])
+    store.retract_fact(wrong, reason="misheard")
+    store.assert_fact("BOB/knows", "BOB's city", scope=BOB, because=[city])
+    hers.set("ALICE", 1)
+    hers.set_task("ALICE's task")
+    hers.note("ALICE's note")
+    # A session of hers that continues one of his, one of his that continues hers, and a switch between both.
+    store.switch("shared", reason="branch", session=his, scope=ALICE, agent="BOB's agent", title="BOB's title")
+    store.session("shared").record("user", "ALICE was here, ferry")
+    store.session("shared").note("BOB's note")
+    store.switch("BOB's branch", reason="branch", session=hers, scope=BOB, agent="BOB's agent", title="BOB")
+    store.switch("new", reason="new", session=his, agent="helper", scope=ALICE)
+    store.session("child", scope=ALICE, parent=his)
+    store.forget(positions=gone.position, reason="BOB asked")
+    with acting_as("BOB"):
+        store.recall("BOB asks: Porto", receipt=True, mode="text")
+        receipt = store.recall("BOB asks: Porto", scope=[ALICE, BOB], receipt=True, mode="text").receipt
+    store.audit.judge(receipt, good=[city.position], by="BOB")
+    with acting_as("ALICE"):
+        store.recall("ALICE asks: Porto", scope=ALICE, receipt=True, mode="text")
+    store.distrust(positions=[city.position, pin.position], reason="BOB lied")
+    store.trust_again(store.distrusts()[0], reason="BOB did not")
+    store.admin.set_retention("acme", max_age="180d")
+    store.admin.hold("acme", reason="BOB's case")
+    return city
+
+
+def read(file):
+    """The records of a file by kind, and its manifest. What is on the page is what is in the data."""
+    with zipfile.ZipFile(file) as archive:
+        assert archive.namelist() == ["data.jsonl", "index.html", "manifest.json"]
+        data, page, manifest = map(archive.read, archive.namelist())
+    found = {}
+    for line in data.splitlines():
+        record = json.loads(line)
+        found.setdefault(record["record"], []).append(record)
+    manifest = json.loads(manifest)
+    assert {kind: len(items) for kind, items in found.items()} == manifest["records"]
+    assert (page.count(b"<article>"), b"<b>" in page, b"BOB" in data + page) == (len(data.splitlines()), False, False)
+    return found, manifest
+
+
+@pytest.mark.parametrize("folder", ["folder", "postgres"], indirect=True)
+@pytest.mark.parametrize("within", ["", "acme", ALICE])
+def test_a_file_has_everything_of_a_person_and_nothing_of_another(store, tmp_path, within):
+    city = planted(store)
+    file, bounded = tmp_path / "alice.zip", store.within(within) if within else store
+    made = bounded.audit.subject(file, scope=ALICE)
+    found, manifest = read(file)
+    assert manifest == json.loads(made.to_json())
+    assert (manifest["head"], manifest["scopes"]) == (str(store.head()), [ALICE])
+    sees_all = within != ALICE
+    assert [item["session"] for item in found["turn"]] == ["trip", *["shared"] * sees_all]
+    (first, *_) = found["turn"]
+    assert (first["position"], first["said_at"], first["speaker"]) == (city.position, "2020-03-01T09:00:00Z", "Alice")
+    assert first["original"] == {"form": "chat", "data": "QUxJQ0Utb3JpZ2luYWw="}
+    assert [item["what"] for item in found["forgotten"]] == ["turn.recorded.v1"]
+    facts = [(item["key"], item["value"], item["state"], item["because"]) for item in found["fact"]]
+    assert facts == [
+        ("ALICE/city", "Porto", "superseded", [city.position]),
+        ("ALICE/city", "Lisbon", "holds", [city.position]),
+        ("ALICE/pin", "known", "retracted", [city.position]),
+    ]
+    sessions = {item["session"]: item for item in found["session"]}
+    assert {name: item["title"] for name, item in sessions.items()} == {"trip": "ALICE's trip", "new": "", "child": ""}
+    assert (sessions["trip"]["values"], sessions["trip"]["notes"][0]["text"]) == ({"ALICE": 1}, "ALICE's note")
+    assert [item["text"] for item in found["standing"]] == ["Always answer in metric"]
+    shown = [(item.get("query"), item.get("actor"), city.position in item["turns"]) for item in found["shown"]]
+    others = {"": [(None, None, True)] * 2, "acme": [(None, None, True)], ALICE: []}[within]
+    assert shown == [*others, ("ALICE asks: Porto", "ALICE", True)]
+    distrusted = [(item["covers"], item["ended"], item["what"]) for item in found.get("distrust", ())]
+    assert distrusted == ([([city.position], True, None)] if not within else [])
+    assert (found["retention"][0]["max_age"], found["retention"][0]["held"]) == ("180d", True)
+    last = json.loads((tmp_path / "reads.jsonl").read_text().splitlines()[-1])
+    assert (last["operation"], last["scope"]) == ("audit.subject", [ALICE])
+    assert any(first <= city.position <= last for first, last in last["positions"])
+
+
+def test_an_import_has_the_same_turns_and_facts_and_can_be_repeated(store, tmp_path, run):
+    planted(store)
+    file = tmp_path / "alice.zip"
+    store.audit.subject(file, scope=ALICE)
+    told = run("import", tmp_path / "copy", file, "--model", "none").exited().stdout
+    assert "2 turns read from 1 file, 2 recorded" in told
+    with MemoryStore.open(tmp_path / "copy", model=None, clock=FakeClock()) as copy:
+        import_files(copy, file)
+        for name in ("trip", "shared"):
+            same = [
+                [(turn.role, turn.text, turn.speaker, turn.said_at, turn.tool_calls, turn.metadata, turn.scope)]
+                for one in (store, copy)
+                for turn in one.turns(name)
+            ]
+            assert same[0] == same[-1]
+        for key in ("ALICE/city", "ALICE/pin"):
+            facts, again = (
+                [
+                    (fact.value, fact.valid_from, fact.until, fact.state, fact.reason, len(fact.because))
+                    for fact in found
+                ]
+                for found in (one.fact_history(key, scope=ALICE) for one in (store.within(ALICE), copy))
+            )
+            assert facts == again
+
+
+def test_a_file_is_as_of_an_earlier_moment_and_whole_or_not_there(store, tmp_path, run):
+    hers = store.session("trip", scope=ALICE)
+    first = hers.record("user", "ALICE is here")
+    hers.record("user", "ALICE left")
+    then = store.audit.subject(tmp_path / "then.zip", scope=ALICE, as_of=first.position)
+    assert (then.records["turn"], then.head.split(":")[0]) == (1, str(first.position))
+    for scope in ("", ()):
+        with pytest.raises(InvalidInput, match="scope"):
+            store.audit.subject(tmp_path / "all.zip", scope=scope)
+    with pytest.raises(errors.OutsideScope):
+        store.within(BOB).audit.subject(tmp_path / "hers.zip", scope=ALICE)
+    with pytest.raises(InvalidInput, match=r"then.zip exists"):
+        store.audit.subject(tmp_path / "then.zip", scope=ALICE)
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    before = (tmp_path / "then.zip").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        store.audit.subject(tmp_path / "then.zip", scope=ALICE, replace=True, progress=stop)
+    assert (tmp_path / "then.zip").read_bytes() == before
+    assert not [*tmp_path.glob("*all.zip*"), *tmp_path.glob("*hers.zip*"), *tmp_path.glob(".*")]
+    # A stranger, with Python alone.
+    script = [sys.executable, SCRIPT]
+    checked = subprocess.run([*script, tmp_path / "then.zip", then.head], capture_output=True, text=True)
+    assert checked.stdout == f"sound: 2 files of {ALICE}, log {then.log_id}, head {then.head}\n"
+    with zipfile.ZipFile(tmp_path / "then.zip") as whole, zipfile.ZipFile(tmp_path / "forged.zip", "w") as forged:
+        for name in whole.namelist():
+            forged.writestr(name, whole.read(name).replace(b"is here", b"was gone"))
+    assert subprocess.run([*script, tmp_path / "forged.zip"], capture_output=True).returncode == 3
+    told = run("subject", store.path, "--scope", ALICE, "-o", tmp_path / "now.zip").exited().stdout
+    assert told.startswith(f"{ALICE} in {tmp_path / 'now.zip'}: 1 event, 2 turn")
