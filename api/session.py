@@ -293,7 +293,7 @@ class Session(OfOneProcess, WorkingMemory):
         result without its call is left out, as is a call without its result, but for calls of the last turn: providers
         refuse them. Names of speakers are not in it. There are earlier turns if `next` is set. Raises `InvalidInput`.
         """
-        turns = self.turns(last=checked_whole("limit", limit, least=1))
+        turns = self.turns(last=checked_whole("limit", limit))
         messages = Results(messages_of(turns))
         messages.next = turns.next
         return messages

@@ -7,6 +7,7 @@ from .audit.judgements import Judgement
 from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
 from .audit.secret_scan import Secret
 from .audit.subject import SubjectFile
+from .domain.acts import Act, AssertFact, DistrustSources, EndStanding, Forget, RetractFact
 from .domain.chain import Finding, Kind
 from .domain.event import Event
 from .domain.events import ForgetTarget

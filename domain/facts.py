@@ -14,11 +14,13 @@ from typing import Any, Final, NamedTuple
 from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import FactAsserted, RecordedEvent
-from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_json, checked_label
+from mnemolog.domain.limits import VALUE_BYTES_MAX, checked_json, checked_label
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Micros, Position
 
 _STREAM_PREFIX: Final = "facts/"
+FILES: Final = "memories/"
+"""Keys below it are files of a model's own. They are in no context, and listed only where a pattern begins with it."""
 PROPOSALS: Final = "proposals/"
 """What the names of streams of proposals begin with, before their scope."""
 BECAUSE_MAX: Final = 100
@@ -152,14 +154,14 @@ def new_fact(
         value=checked_json("value", value, bytes_max=VALUE_BYTES_MAX),
         valid_from=None if valid_from is None else parse_valid_time("valid_from", valid_from),
         because=sorted({checked_position("because", position) for position in because}),
-        maker=checked_label("maker", maker, bytes_max=LABEL_BYTES_MAX) if maker else "",
+        maker=checked_label("maker", maker) if maker else "",
         session=session,
     )
 
 
 def checked_fact_key(key: str) -> str:
     """Return `key` if it can name a fact: a path such as `user/city`, of 512 bytes at most. Raises `InvalidInput`."""
-    checked_label("key", key, bytes_max=VALUE_KEY_BYTES_MAX)
+    checked_label("key", key)
     if not all(part.strip() == part and part not in ("", ".", "..") for part in key.split("/")):
         raise InvalidInput("key", f"{key!r} is not a path; write it like 'user/city'")
     if not _WILDCARDS.isdisjoint(key):

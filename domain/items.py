@@ -13,7 +13,6 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.event import Event, Moment
 from mnemolog.domain.limits import (
     ITEM_BYTES_MAX,
-    KEY_BYTES_MAX,
     LABEL_BYTES_MAX,
     checked_json,
     checked_number,
@@ -95,7 +94,7 @@ def new_item(
     if ttl_s is not None:
         checked_number("ttl", ttl_s, most=TTL_S_MAX)
     return ItemPut(
-        key=checked_text("key", key, bytes_max=KEY_BYTES_MAX),
+        key=checked_text("key", key),
         value=dict(checked_json("value", dict(value), bytes_max=ITEM_BYTES_MAX)),
         paths=paths,
         ttl_s=ttl_s,

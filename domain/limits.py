@@ -42,6 +42,25 @@ CHECKPOINT_BYTES_MAX: Final = 256 << 20
 """The size of all channels of a thread that change at one checkpoint, or that one task writes."""
 ITEM_BYTES_MAX: Final = 1 << 20
 
+BOUNDS: Final = {
+    **dict.fromkeys(("limit", "last", "turns"), (1, INTEGER_MAX)),
+    **dict.fromkeys(("timeout_s", "wait_s"), (0, WAIT_S_MAX)),
+    "k": (1, RECALL_K_MAX),
+    "context_turns": (0, CONTEXT_TURNS_MAX),
+    "min_relevance": (0, 1),
+    "percent": (0, 100),
+}
+"""The least and the most of a number that is given as an argument, by name. Others are from 0 to `INTEGER_MAX`."""
+SIZES: Final = {
+    **dict.fromkeys(("actor", "agent", "by", "maker", "reason", "speaker", "title"), LABEL_BYTES_MAX),
+    "key": KEY_BYTES_MAX,
+    "pattern": VALUE_KEY_BYTES_MAX,
+    "query": QUERY_BYTES_MAX,
+    "scope": SCOPE_BYTES_MAX,
+    "text": TEXT_BYTES_MAX,
+}
+"""How many bytes of UTF-8 a text that is given as an argument may have, by name. Other labels: `LABEL_BYTES_MAX`."""
+
 
 MARKS: Final = "\u200c\u200d\u200e\u200f\u061c"
 """Joiners and marks of direction: unseen, and part of how names are written."""
@@ -63,8 +82,8 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 MEMORY_LIMITS: Final = MemoryLimits()
 
 
-def checked_text(field: str, value: str, *, bytes_max: int) -> str:
-    """Return `value` if it is valid text for the log.
+def checked_text(field: str, value: str, *, bytes_max: int | None = None) -> str:
+    """Return `value` if it is valid text for the log. `bytes_max` is as in `SIZES` if it is not given.
 
     Raises `InvalidInput` for a value that is not a string, is empty, or contains NUL or a lone surrogate, and
     `LimitExceeded` beyond `bytes_max` bytes of UTF-8.
@@ -79,21 +98,30 @@ def checked_text(field: str, value: str, *, bytes_max: int) -> str:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
         raise InvalidInput(field, f"not valid Unicode: lone surrogate at character {error.start}") from error
-    if size > bytes_max:
-        raise LimitExceeded(field, limit=bytes_max, actual=size)
+    if size > (limit := bytes_max or SIZES.get(field, LABEL_BYTES_MAX)):
+        raise LimitExceeded(field, limit=limit, actual=size)
     return value
 
 
-def checked_whole(field: str, value: int, *, least: int = 0, most: int = INTEGER_MAX) -> int:
-    """Return `value` if it is a whole number from `least` to `most`. Raises `InvalidInput`."""
+def checked_whole(field: str, value: int, *, least: int | None = None, most: int | None = None) -> int:
+    """Return `value` if it is a whole number from `least` to `most`, as in `BOUNDS` if they are not given.
+
+    Raises `InvalidInput`.
+    """
+    usual = BOUNDS.get(field, (0, INTEGER_MAX))
+    least, most = usual[0] if least is None else least, usual[1] if most is None else most
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         wanted = f"a whole number from {least} {'on' if most == INTEGER_MAX else f'to {most:,}'}"
         raise InvalidInput(field, f"{wanted}, got {value!r}")
     return value
 
 
-def checked_number(field: str, value: float, *, least: float = 0, most: float) -> float:
-    """Return `value` as a float if it is a number from `least` to `most`. Raises `InvalidInput`."""
+def checked_number(field: str, value: float, *, least: float = 0, most: float | None = None) -> float:
+    """Return `value` as a float if it is a number from `least` to `most`, as in `BOUNDS` if that is not given.
+
+    Raises `InvalidInput`.
+    """
+    most = BOUNDS[field][1] if most is None else most
     if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:  # True of NaN too.
         raise InvalidInput(field, f"a number from {least:,} to {most:,}, got {value!r}")
     return abs(float(value))  # Minus zero is zero.
@@ -105,7 +133,7 @@ def check_count(field: str, count: int, *, limit: int, unit: str) -> None:
         raise LimitExceeded(field, limit=limit, actual=count, unit=unit)
 
 
-def checked_label(field: str, value: str, *, bytes_max: int = LABEL_BYTES_MAX) -> str:
+def checked_label(field: str, value: str, *, bytes_max: int | None = None) -> str:
     """Return `value` if it is a one-line label: a name, an agent, a speaker.
 
     Joiners, marks of direction and all kinds of spaces are letters of names. What cannot be seen and is no part of a

@@ -8,7 +8,7 @@ from typing import Final, NewType
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput, OutsideScope
-from mnemolog.domain.limits import SCOPE_BYTES_MAX, check_count, checked_label
+from mnemolog.domain.limits import check_count, checked_label
 from mnemolog.domain.spelling import Has, spelled
 
 Scope = NewType("Scope", str)
@@ -31,7 +31,7 @@ def parse_scope(value: str) -> Scope:
     """
     if value == "":
         return ROOT
-    checked_label("scope", value, bytes_max=SCOPE_BYTES_MAX)
+    checked_label("scope", value)
     for segment in value.split("/"):
         if not segment:
             raise InvalidInput("scope", f"{value!r} has an empty segment; write it like 'acme/support/alice'")

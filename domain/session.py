@@ -37,9 +37,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import was_checkpoint
 from mnemolog.domain.limits import (
-    KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
-    TEXT_BYTES_MAX,
     checked_json,
     checked_label,
     checked_text,
@@ -223,7 +221,7 @@ def new_turn(
         metadata = {**said.metadata, **(metadata or {})}
     return TurnRecorded(
         role=parse_role(role),
-        text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
+        text=checked_text("text", text),
         speaker=None if speaker is None else checked_label("speaker", speaker),
         said_at=None if said_at is None else parse_said_at(said_at),
         tool_calls=checked_json("tool_calls", list(tool_calls), bytes_max=METADATA_BYTES_MAX) if tool_calls else [],
@@ -234,7 +232,7 @@ def new_turn(
 
 def checked_key(key: str) -> str:
     """Return `key` if it can be an idempotency key. Raises `InvalidInput`, `LimitExceeded`."""
-    return checked_text("key", key, bytes_max=KEY_BYTES_MAX)
+    return checked_text("key", key)
 
 
 def checked_session_id(session_id: str) -> str:

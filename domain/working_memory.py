@@ -18,7 +18,6 @@ from mnemolog.domain.limits import (
     MEMORY_LIMITS,
     TASK_BYTES_MAX,
     VALUE_BYTES_MAX,
-    VALUE_KEY_BYTES_MAX,
     MemoryLimits,
     checked_json,
     checked_label,
@@ -55,7 +54,7 @@ MISSING: Final = Missing.MISSING
 
 def checked_value_key(key: str) -> str:
     """Return `key` if it can name a value: one line, 512 bytes at most, not reserved. Raises `InvalidInput`."""
-    checked_label("key", key, bytes_max=VALUE_KEY_BYTES_MAX)
+    checked_label("key", key)
     if key.startswith(RESERVED_PREFIX):
         raise InvalidInput("key", f"{key!r}: keys that start with {RESERVED_PREFIX!r} are reserved")
     return key
@@ -164,7 +163,7 @@ def keys(state: SessionState, now: Micros, *, pattern: str | None = None) -> lis
     Case matters, and `*` crosses slashes.
     """
     if pattern is not None:
-        checked_text("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
+        checked_text("pattern", pattern)
     return sorted(
         key
         for key, value in state.values.items()
@@ -249,7 +248,7 @@ def _checked_task(
         description=checked_text("description", description, bytes_max=TASK_BYTES_MAX),
         step=step,
         total=total,
-        percent=None if percent is None else checked_number("percent", percent, most=100),
+        percent=None if percent is None else checked_number("percent", percent),
         status=checked_label("status", status),
     )
 

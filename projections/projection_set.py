@@ -153,7 +153,7 @@ class ProjectionSet:
         """Return up to `limit` turns of the spans between two positions or times, both left out; or the `last` ones."""
         begin, end = page_bounds(after, before, self.log)
         falls = newest_first or last is not None
-        limit = checked_whole("limit", limit, least=1) if last is None else checked_whole("last", last, least=1)
+        limit = checked_whole("limit", limit) if last is None else checked_whole("last", last)
         with self.current_views().database.reading() as connection:
             room = min(limit, INTEGER_MAX - 1)
             page = positions_in(connection, spans, after=begin, before=end, newest_first=falls, limit=room + 1)

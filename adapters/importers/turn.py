@@ -17,7 +17,6 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import (
     LABEL_BYTES_MAX,
     METADATA_BYTES_MAX,
-    TEXT_BYTES_MAX,
     checked_json,
     checked_label,
     checked_text,
@@ -172,7 +171,7 @@ class TurnMaker:
             agent=_label("agent", agent) if agent else None,
             role=role,
             speaker=_label("speaker", speaker) if speaker else None,
-            text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
+            text=checked_text("text", text),
             key=checked_key(known_by),
             by_place=not key,
             is_final=is_final,

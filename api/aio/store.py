@@ -22,7 +22,7 @@ from mnemolog.aio.wrappers import (
     wrapped,
 )
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.limits import WAIT_S_MAX, checked_number
+from mnemolog.domain.limits import checked_number
 from mnemolog.domain.position import Position
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -147,7 +147,7 @@ class AsyncSession(AsyncMemoryView[Session]):
         Blocks no thread while it waits. If it is cancelled while waiting, the answer stays available.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + checked_number("wait_s", wait_s, most=WAIT_S_MAX)
+        end = loop.time() + checked_number("wait_s", wait_s)
         while True:
             taken = await self._take(max_behind=max_behind)
             left_s = end - loop.time()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import DISTRUST_STREAM, RecordedEvent, SourceDistrusted, SourceTrusted
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.limits import checked_label, checked_text
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result, name_of
@@ -72,7 +72,7 @@ class Distrusts:
             appended_by=checked_label("actor", actor) if actor else "",
             maker=checked_label("maker", maker) if maker else "",
             scopes=list(self._visible.boundary.scopes),
-            reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX),
+            reason=checked_text("reason", reason),
             proposal=proposal,
         )
         if not (source.turns or source.sessions or actor or maker):
@@ -93,9 +93,7 @@ class Distrusts:
             raise errors.InvalidInput("distrust", f"position {position} distrusts nothing")
         if found.undone is not None:
             return found
-        ended = SourceTrusted(
-            distrust=position, reason=reason and checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
-        )
+        ended = SourceTrusted(distrust=position, reason=reason and checked_text("reason", reason))
         return replace(found, undone=self._visible.transact(lambda tx: tx.append(DISTRUST_STREAM, ended)).position)
 
     def all(self) -> Iterator[Distrust]:

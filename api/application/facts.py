@@ -28,7 +28,7 @@ from mnemolog.domain.facts import (
     new_fact,
     parse_valid_time,
 )
-from mnemolog.domain.limits import LABEL_BYTES_MAX, VALUE_KEY_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.limits import checked_label, checked_text
 from mnemolog.domain.moments import Known, Time, When, checked_position, known_at
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Clock, Micros, Position, Version, to_micros
@@ -237,7 +237,7 @@ class Facts:
     def all(self, pattern: str, *, scope: str | Sequence[str], **when: Unpack[FactWhen]) -> Results[Fact]:
         """Return the facts that hold, by key. See `MemoryStore.facts`."""
         within = self._boundary.narrow(parse_scopes(scope))
-        checked_label("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
+        checked_label("pattern", pattern)
         with self.reading(when) as (connection, known, stale):
             found = Results[Fact]()
             for wanted in dict.fromkeys((pattern, normalized("NFC", pattern))):
@@ -332,5 +332,5 @@ class Facts:
 
 
 def _retraction(position: int, reason: str, proposal: Position | None = None) -> FactRetracted:
-    why = checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX) if reason else ""
+    why = checked_text("reason", reason) if reason else ""
     return FactRetracted(fact=position, reason=why, proposal=proposal)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mnemolog.application.switches import Agents
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.limits import INTEGER_MAX, checked_label, checked_text
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
@@ -56,7 +56,7 @@ class SessionList:
         """Return the sessions that match all filters. See `MemoryStore.sessions`."""
         within = self._visible.boundary.narrow(parse_scopes(scope))
         of = None if agent is None else self._visible.boundary.forms(checked_label("agent", agent))
-        part = "" if title is None else checked_text("title", title, bytes_max=LABEL_BYTES_MAX).casefold()
+        part = "" if title is None else checked_text("title", title).casefold()
         started = None if since is None else parse_time("since", since)
         views, _, stale = self._projections.to_answer()
         with views.database.reading() as connection:
@@ -85,7 +85,7 @@ class SessionList:
         which = session_pages.Which(
             scopes=self._visible.boundary.scopes,
             agents=None if agent is None else self._visible.boundary.forms(checked_label("agent", agent)),
-            title=title and checked_text("title", title, bytes_max=LABEL_BYTES_MAX),
+            title=title and checked_text("title", title),
         )
         views, _, _ = self._projections.to_answer()
         moment = self._moment(as_of)

@@ -15,7 +15,6 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     INTEGER_MAX,
-    LABEL_BYTES_MAX,
     TURNS_PER_CALL_MAX,
     MemoryLimits,
     check_count,
@@ -132,7 +131,7 @@ class Sessions:
 
     def end(self, session_id: str, *, reason: str) -> None:
         """End a session; ending it again changes nothing."""
-        checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+        checked_text("reason", reason)
         self.decide(session_id, lambda state, _: session.end(session_id, state, reason=reason))
 
     def decide(self, session_id: str, decision: Decision) -> list[RecordedEvent]:

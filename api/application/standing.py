@@ -8,7 +8,7 @@ from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, FactAsserted, StandingEnded, TurnRecorded
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
+from mnemolog.domain.limits import checked_text
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
 from mnemolog.domain.request import current_request_key
@@ -20,7 +20,7 @@ def ending(
     visible: VisibleEvents, position: int, *, reason: str, proposal: Position | None = None
 ) -> Callable[[Transaction], bool]:
     """Return the work that ends the standing statements of a turn, and returns whether they stood."""
-    why_ended = checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+    why_ended = checked_text("reason", reason)
     ended = StandingEnded(turn=position, reason=why_ended, proposal=proposal)
     found = visible.log.event_at(Position(position))
     if found is not None and isinstance(found.event, FactAsserted) and visible.shows_stream(found.stream):

@@ -259,4 +259,4 @@ def _check_one_of(turns: int | None, to: When | None) -> None:
     if (turns is None) == (to is None):
         raise errors.InvalidInput("turns", "pass exactly one of `turns` and `to`")
     if turns is not None:
-        checked_whole("turns", turns, least=1)
+        checked_whole("turns", turns)

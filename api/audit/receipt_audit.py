@@ -328,7 +328,7 @@ def _chosen(
     visible: VisibleEvents, *, since: Micros | None, after: int, limit: int
 ) -> list[tuple[RecordedEvent, RecallServed | ContextServed]]:
     """Return up to `limit` receipts, and one more if there is."""
-    checked_whole("limit", limit, least=1)
+    checked_whole("limit", limit)
     log, chosen = visible.log, list[tuple[RecordedEvent, RecallServed | ContextServed]]()
     first = log.version_at(RECALLS_STREAM, Position(after))
     for batch in log.read_stream(RECALLS_STREAM, after=first, upto=log.head().position):

@@ -15,7 +15,7 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Chain, Kind, LogRow
 from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
+from mnemolog.domain.limits import checked_text
 from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.request import as_it_is
@@ -168,7 +168,7 @@ def accept_loss(log: EventLog, file: Path | None, *, reason: str) -> None:
     `HistoryLost` for a loss since the log was opened.
     """
     log.appends.require_writable()
-    reason = checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+    reason = checked_text("reason", reason)
     if not reason:
         raise errors.InvalidInput("reason", "say why the loss is accepted")
     folder, seen = log.path.parent, log.engine.seen

@@ -10,7 +10,7 @@ from mnemolog.application import commands
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
+from mnemolog.domain.limits import checked_text
 from mnemolog.domain.moments import When, checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results, name_of
@@ -228,7 +228,7 @@ class AdminService:
         Several holds may lie on a scope; each counts until it is lifted itself. Raises `InvalidInput`.
         """
         self._boundary.require_none("admin.hold")
-        placed = HoldPlaced(scope=self._scope(scope), reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX))
+        placed = HoldPlaced(scope=self._scope(scope), reason=checked_text("reason", reason))
         position = self._retention.append(placed).position
         return next(hold for hold in self._retention.retention(None).holds if hold.position == position)
 
@@ -244,7 +244,7 @@ class AdminService:
         return self._retention.lift(
             HoldLifted(
                 hold=checked_position("hold", name_of(hold, Hold, "hold")),
-                reason=checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX),
+                reason=checked_text("reason", reason),
             )
         )
 

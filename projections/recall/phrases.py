@@ -51,7 +51,7 @@ def find_turns(
 
     `seen_by` returns what a session sees: a turn that its own session no longer sees is left out. None leaves out none.
     """
-    checked_whole("limit", limit, least=1)
+    checked_whole("limit", limit)
     found, matches = list[Turn](), _matches(views, search, filters, after, seen_by)
     while len(found) <= limit and (page := next(matches, None)) is not None:
         found += page

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import WAIT_S_MAX, checked_number, checked_whole
+from mnemolog.domain.limits import checked_number, checked_whole
 from mnemolog.infra.runtime import fork_guard, shutdown
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import (
@@ -109,7 +109,7 @@ class Prefetcher:
         Raises `StoreForked`, and errors of `moment`: then the answer is kept.
         """
         checked_whole("max_behind", max_behind or 0)
-        end = time.monotonic() + checked_number("wait_s", wait_s, most=WAIT_S_MAX)
+        end = time.monotonic() + checked_number("wait_s", wait_s)
         while True:
             self._origin.require_here()
             with self._lock:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.domain.limits import WAIT_S_MAX, checked_number
+from mnemolog.domain.limits import checked_number
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import Recall
@@ -180,7 +180,7 @@ class Ticket:
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds. Return whether it is done."""
         with suppress(TimeoutError):
-            self._ending.result(checked_number("timeout_s", timeout_s, most=WAIT_S_MAX))
+            self._ending.result(checked_number("timeout_s", timeout_s))
         return self.done
 
     def when_done(self, call: Callable[[], None]) -> None:

@@ -12,10 +12,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.limits import (
-    CONTEXT_TURNS_MAX,
-    QUERY_BYTES_MAX,
     RECALL_FILTERS_MAX,
-    RECALL_K_MAX,
     check_count,
     checked_label,
     checked_number,
@@ -212,7 +209,7 @@ def question(
     given = with_defaults(RecallOptions, options)
     least = given["min_relevance"]
     query = checked_question(query, k=k, mode=given["mode"])
-    checked_whole("context_turns", given["context_turns"], most=CONTEXT_TURNS_MAX)
+    checked_whole("context_turns", given["context_turns"])
     if lineage and session is None:
         raise errors.InvalidInput("lineage", "say whose: give a session as well")
     if hidden and not lineage:
@@ -244,7 +241,7 @@ def question(
         about=one_of("about", given["about"], (None, *get_args(About))),
         cover=one_of("cover", given["cover"], (None, True, False)),
         weights=DEFAULT if given["weights"] is None else checked_weights(given["weights"]),
-        min_relevance=None if least is None else checked_number("min_relevance", least, most=1),
+        min_relevance=None if least is None else checked_number("min_relevance", least),
     )
 
 
@@ -258,8 +255,8 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
     cleaned = query.replace("\x00", _NO_TEXT)
     if not cleaned.isascii():
         cleaned = "".join(_NO_TEXT if "\ud800" <= character <= "\udfff" else character for character in cleaned)
-    checked_text("query", cleaned, bytes_max=QUERY_BYTES_MAX)
-    checked_whole("k", k, least=1, most=RECALL_K_MAX)
+    checked_text("query", cleaned)
+    checked_whole("k", k)
     one_of("mode", mode, MODES)
     return cleaned
 

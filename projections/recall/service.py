@@ -19,7 +19,7 @@ from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.hints import Hint, again
-from mnemolog.domain.limits import WAIT_S_MAX, checked_number
+from mnemolog.domain.limits import checked_number
 from mnemolog.domain.moments import Known, When, checked_position, known_at
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary
@@ -222,7 +222,7 @@ class Recalls:
         newer: int = 1,
     ) -> Served:
         """Answer a question without leaving a receipt. `snapshot` keeps `Answer.connection` open."""
-        checked_number("timeout_s", timeout_s, most=WAIT_S_MAX)
+        checked_number("timeout_s", timeout_s)
         boundary = self._boundary
         question = replace(question, scopes=boundary.narrow(question.scopes), alone=bool(boundary.scopes))
         with self._timed("mnemolog.recall", mode=question.mode):

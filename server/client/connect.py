@@ -52,7 +52,7 @@ def connect(
         token,
         parse_scopes(scope),
         verify=verify,
-        timeout_s=checked_number("timeout_s", timeout_s, most=WAIT_S_MAX),
+        timeout_s=checked_number("timeout_s", timeout_s),
         tries=checked_whole("tries", tries, least=1),
         patience_s=checked_number("patience_s", patience_s, most=WAIT_S_MAX),
         allow_http=allow_http,

@@ -27,7 +27,7 @@ from mnemolog.domain.export import ExportHeader, ExportTrailer
 from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import INTEGER_MAX, WAIT_S_MAX, checked_json, checked_number, checked_whole
+from mnemolog.domain.limits import INTEGER_MAX, checked_json, checked_number, checked_whole
 from mnemolog.domain.moments import Time, checked_position, parse_time
 from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result, Results
@@ -99,7 +99,7 @@ class ClientOperation:
             body=to_json(sent) if self._in_body else None,
             key=secrets.token_hex(KEY_BYTES) if self.writes else None,
             repeatable=self.is_repeatable,
-            lasts_s=sum(checked_number(name, given[name], most=WAIT_S_MAX) for name in WAITS & given.keys()),
+            lasts_s=sum(checked_number(name, given[name]) for name in WAITS & given.keys()),
             takes_long=self.takes_long,
         )
 
@@ -314,7 +314,7 @@ class Remote:
             falls = arguments.get("newest_first", False)
             if last is not None:
                 arguments |= {"limit": last, "newest_first": True}
-            checked_whole("limit" if last is None else "last", arguments.get("limit", PAGE_MAX), least=1)
+            checked_whole("limit" if last is None else "last", arguments.get("limit", PAGE_MAX))
             pages = self._pages(operation, arguments)
             first = next(pages)  # So that a refused call raises now.
             if operation.is_iterator:

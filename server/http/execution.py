@@ -39,7 +39,7 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.routes import HttpOperation
-from mnemolog.server.http.serialization import PAGE, PAGE_MAX, WAITS, is_paged
+from mnemolog.server.http.serialization import PAGE, PAGE_MAX, WAIT_MAX_S, WAITS, is_paged
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
@@ -51,8 +51,6 @@ POSITIONS: Final = 10_000
 """How many events of the log a page is looked for in, where a caller does not see all of them."""
 PART: Final = 200
 """How many items of a page are read at once."""
-WAIT_MAX_S: Final = 60
-
 Call = Callable[[MemoryStore, dict[str, Any]], Any]
 
 _OWNERS: Final[dict[type, tuple[type, Callable[[MemoryStore], Any]]]] = {
@@ -185,9 +183,9 @@ def _page_of(operation: HttpOperation) -> Callable[[MemoryStore, dict[str, Any]]
 
     def page(store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
         limit, last = arguments.pop("limit", PAGE), arguments.pop("last", None)
-        checked_whole("limit", limit, least=1, most=PAGE_MAX)
+        checked_whole("limit", limit, most=PAGE_MAX)
         if last is not None:
-            checked_whole("last", last, least=1, most=PAGE_MAX)
+            checked_whole("last", last, most=PAGE_MAX)
             found = page(store, arguments | {"limit": last, "newest_first": True})
             if not arguments.get("newest_first"):
                 found.result.reverse()

@@ -13,6 +13,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.limits import SIZES
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of
@@ -26,7 +27,7 @@ from mnemolog.server.http.routes import (
     ROUTES,
     HttpOperation,
 )
-from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value
+from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Parameter, Value, bounds_of
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
@@ -73,7 +74,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "time": "2026-03-16T14:00:00Z",
     "before": 1200,
     "position": 1200,
-    "when": "2026-03-16",
+    "when": "2026-03-16T14:00:00Z",
     "receipt": 1210,
     "name": "booked",
     "description": "Book the train",
@@ -103,7 +104,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "record.text": "The train to Porto leaves at nine.",
     "record.key": "message-17",
     "record_many.session": "acme/alice/trip",
-    "assert_fact.valid_from": "2026-03",
+    "assert_fact.valid_from": "2026-03-01T00:00:00Z",
     "assert_fact.because": [1201],
     "retract_fact.reason": "misheard",
     "distrust.positions": [1201],
@@ -276,15 +277,19 @@ def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, 
     of_body = components[_component(schemas[item.arguments.struct])]
     for parameter in item.arguments.parameters:
         if parameter.name in of_body["properties"]:
-            schema = of_body["properties"][parameter.name]
+            schema = _limited(of_body["properties"][parameter.name], parameter, operation)
+            of_body["properties"][parameter.name] = schema
             default = parameter.default
             if default is not None:
                 seconds = default.total_seconds() if isinstance(default, timedelta) else default
                 schema["default"] = msgspec.to_builtins(seconds)
             if item.arguments.in_body and (what := item.of_parameters.get(parameter.name)):
                 schema["description"] = what
-    kinds: dict[Any, dict[str, Any]] = {str: {"type": "string", "minLength": 1}, int: {"type": "integer"}}
-    in_path = [item.parameter(one, "path", kinds[one.type]) for one in item.arguments.parameters if one.in_path]
+    in_path = [
+        item.parameter(one, "path", _limited({"type": "integer" if one.type is int else "string"}, one, operation))
+        for one in item.arguments.parameters
+        if one.in_path
+    ]
     made: dict[str, Any] = {
         "operationId": operation.name.replace(".", "_").lstrip("_"),
         "summary": item.summary,
@@ -306,6 +311,24 @@ def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, 
         made["parameters"] += [item.parameter(one, "query", of_body["properties"][one.name]) for one in others]
         if operation is TAIL:
             made["parameters"].append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}})
+    return made
+
+
+def _limited(schema: Mapping[str, Any], of: Parameter, operation: HttpOperation) -> dict[str, Any]:
+    """Return the schema of an argument with its limits: those that the library checks (`mnemolog.domain.limits`)."""
+    made, kind = dict(schema), schema.get("type")
+    for name in made.keys() & {"anyOf", "items"}:
+        part = made[name]
+        made[name] = (
+            [_limited(one, of, operation) for one in part] if name == "anyOf" else _limited(part, of, operation)
+        )
+    if kind in ("integer", "number"):
+        bounds = zip(("minimum", "maximum"), bounds_of(operation, of.name), strict=True)
+        made |= {"exclusiveMinimum": 0} if of.is_duration else bounds
+    if kind == "string":
+        made |= {"format": "date-time"} if of.is_time else {}
+        made |= {"minLength": 1} if of.required else {}
+        made |= {"maxLength": SIZES[of.name]} if of.name in SIZES else {}
     return made
 
 

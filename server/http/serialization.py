@@ -22,6 +22,7 @@ import msgspec
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
+from mnemolog.domain.limits import BOUNDS, INTEGER_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Result, Results, Stale
@@ -30,7 +31,7 @@ from mnemolog.domain.working_memory import MISSING
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
-from mnemolog.results import NewTurn
+from mnemolog.results import Checkpoint, NewTurn
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.routes import LEFT_OUT_ARGUMENTS, HttpOperation
 from mnemolog.session import Session, SessionAt
@@ -41,7 +42,8 @@ PAGE_MAX: Final = 10_000
 QUERY_MAX: Final = 1_000
 """Arguments in a query."""
 WAITS: Final = frozenset({"timeout_s", "wait_s"})
-"""Arguments that say how long the server may wait, in seconds."""
+"""Arguments that say how long the server may wait, in seconds: at most `WAIT_MAX_S`."""
+WAIT_MAX_S: Final = 60
 
 Item = TypeVar("Item")
 
@@ -122,6 +124,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     in_path: bool = False
     is_duration: bool = False
     """Whether the method takes a `timedelta` for what travels as seconds."""
+    is_time: bool = False
+    """Whether a text is a time, and no name."""
 
 
 _ARGUMENT_TYPES: Final[dict[Any, Any]] = {
@@ -172,9 +176,10 @@ def parameters(operation: HttpOperation) -> tuple[Parameter, ...]:
                 required=required,
                 default=default,
                 is_duration=_is_of(hint, timedelta) and not _is_of(hint, float),
+                is_time=_is_of(hint, datetime) and not _is_of(hint, Checkpoint),
             )
     if operation.as_of:
-        found["at"] = Parameter(name="at", type=travels_as(When) | None, required=False)
+        found["at"] = Parameter(name="at", type=travels_as(When) | None, required=False, is_time=True)
     if is_paged(operation) and "limit" not in found:
         found["limit"] = Parameter(name="limit", type=int, required=False, default=PAGE)
         found.setdefault("after", Parameter(name="after", type=int, required=False, default=ORIGIN))
@@ -195,6 +200,16 @@ def is_paged(operation: HttpOperation) -> bool:
     hints = get_type_hints(operation.method)
     listed = get_origin(hints["return"]) is Iterator or operation.name == "sessions"
     return listed or ("limit" in hints and get_origin(hints["return"]) is Results)
+
+
+def bounds_of(operation: HttpOperation, name: str) -> tuple[int, int]:
+    """Return the least and the most of an argument that is a number."""
+    least, most = BOUNDS.get(name, (0, INTEGER_MAX))
+    if name in WAITS:
+        most = WAIT_MAX_S
+    if name in ("limit", "last") and is_paged(operation):
+        most = PAGE_MAX
+    return least, most
 
 
 def takes_long(operation: HttpOperation) -> bool:

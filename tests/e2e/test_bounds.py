@@ -369,7 +369,7 @@ HTTP = {
     "server/http/bodies.py PARTS_MAX": lambda send, n: send("POST", "/v1/turns", content=in_parts(n)),
     "server/http/serialization.py PAGE_MAX": lambda send, n: send("GET", "/v1/events", params={"limit": n}),
     "server/http/serialization.py QUERY_MAX": lambda send, n: send("GET", "/v1/events?" + "&".join(["after=1"] * n)),
-    "server/http/execution.py WAIT_MAX_S": lambda send, n: send("POST", "/v1/recall", json=asked(timeout_s=n)),
+    "server/http/serialization.py WAIT_MAX_S": lambda send, n: send("POST", "/v1/recall", json=asked(timeout_s=n)),
     "server/console/recall_page.py HITS_MAX": lambda send, n: send("GET", "/recall", params={"q": "x", "k": n}),
     "server/console/context_page.py TOKENS_MAX": lambda send, n: send(
         "GET", "/context", params={"q": "x", "tokens": n}
@@ -528,6 +528,7 @@ NO_BOUND = {
         adapters/support/agent_tools/core.py LINE_MAX SCANNED_MAX
         api/application/facts.py NEAREST_MAX _COMPARED_MAX
         api/audit/receipt_audit.py LIMIT
+        api/audit/review.py LIMIT
         api/audit/service.py DIFF_TURNS_MAX
         api/forgetting/certificate.py RANGES_MAX ITEMS_MAX
         api/forgetting/plan.py ASKED_MAX

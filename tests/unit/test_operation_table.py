@@ -115,7 +115,11 @@ REACHED = {
     "audit.scan_secrets": ("scan-secrets", Why.OPERATOR, Why.OPERATOR),
     "audit.export": ("export", Why.OPERATOR, "/audit"),
     "audit.subject": ("subject", Why.OPERATOR, "/audit"),
-    "audit.receipts": ("audit", Why.OPERATOR, "/recall/receipts, /recall/receipts/{position}"),
+    "audit.receipts": (
+        "audit",
+        Why.OPERATOR,
+        "/recall/receipts, /recall/receipts/{position}, /review, /review/{job}, POST /review",
+    ),
     "audit.effects": ("effects", Why.FEW, "/recall/receipts"),
     "audit.judge": ("judge", Why.PERSON, "POST /recall/judge"),
     "audit.judgements": (Why.MISSING, Why.OPERATOR, Why.MISSING),

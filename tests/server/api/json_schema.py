@@ -26,7 +26,7 @@ KNOWN = {
         "const",
         "discriminator",
     ),
-    *("minimum", "maximum", "minLength", "pattern"),
+    *("minimum", "maximum", "exclusiveMinimum", "minLength", "maxLength", "pattern"),
 }
 
 
