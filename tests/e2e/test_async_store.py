@@ -18,8 +18,8 @@ from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from mnemolog.domain.errors import StoreForked
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from tests.children.forking import in_child
-from tests.e2e.test_projector import PROMPT_S, Stuck
-from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
+from tests.e2e.test_projector import PROMPT_S
+from tests.support import WAIT_S, HashEncoder, StuckEncoder, in_thread, once, start_child, wait_for_queue, wait_until
 
 
 async def seen(event: threading.Event) -> None:
@@ -220,7 +220,7 @@ async def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(
 
 async def test_recalls_stuck_in_the_model_delay_no_other_call(folder):
     """More of them than there are threads for them. Were the loop held up, this would never end."""
-    model = Stuck()
+    model = StuckEncoder("stuck")
     async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
         session, heart = await trip(store), Heart()
         recalls = [asyncio.create_task(store.recall(f"stuck {n}", mode="vector")) for n in range(RECALLERS_MAX + 2)]
@@ -310,7 +310,7 @@ async def test_records_that_are_awaited_one_after_the_other_are_in_that_order(fo
 @pytest.mark.local
 async def test_a_prefetch_is_waited_for_without_a_thread(folder):
     """By more tasks than there are threads to read; a timeout and a cancellation leave it as it was."""
-    model = Stuck()
+    model = StuckEncoder("stuck")
     async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
         session = await trip(store)
         await session.record("user", "tea")
