@@ -38,8 +38,8 @@ UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 COMMANDS: Final = {
     "Start": {
-        "init": ("record", "Create a store."),
-        "record": ("record", "Record one turn of a conversation."),
+        "init": ("status", "Create a store."),
+        "record": ("sessions", "Record one turn of a conversation."),
         "import": ("importing", "Import conversations from files, or an exported log."),
         "recall": ("recall", "Find the turns that answer a question."),
         "context": ("recall", "Print what the memory has on a question, for a prompt."),

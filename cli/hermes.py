@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mnemolog.adapters.hermes import plugin
+from mnemolog.adapters.hermes import config
 from mnemolog.cli.app import AsJson, Command, Group, app
 from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.output import answer, console
@@ -37,11 +37,11 @@ def install(
 
     Example: mnemolog hermes install --dry-run
     """
-    usual = plugin.hermes_home()
-    answer(plugin.install(home or usual, force=force, dry_run=dry_run), _show, as_json=as_json)
+    usual = config.hermes_home()
+    answer(config.install(home or usual, force=force, dry_run=dry_run), _show, as_json=as_json)
 
 
-def _show(done: plugin.Installed) -> None:
+def _show(done: config.Installed) -> None:
     out = console()
     for name, action in done.files.items():
         told = "unchanged" if action == "unchanged" else f"would be {action}" if done.dry_run else action

@@ -1,12 +1,14 @@
-"""Commands on sessions: list them with scopes and agents, switch, current, branch, rewind."""
+"""Commands on sessions: record turns, list sessions with scopes and agents, switch, current, branch, rewind."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from mnemolog.adapters.support.store_access import begin_session
 from mnemolog.application.switches import SwitchHow
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import (
@@ -18,16 +20,73 @@ from mnemolog.cli.arguments import (
     opened_session,
     position_or_time,
     session_called,
+    standard_input,
 )
-from mnemolog.cli.output import answer, console, print_list
+from mnemolog.cli.output import answer, console, note, print_list
 from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.moments import When
+from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.results import SwitchPreview
 from mnemolog.session import Session
+
+
+@app.command("record", cls=StoreCommand)
+def record(
+    store: Store,
+    session: Named,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What was said; '-' reads it from standard input.")],
+    role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
+    said_at: Annotated[
+        datetime | None,
+        typer.Option(metavar="TIME", parser=given_time, help="When it was said; UTC if no zone is given."),
+    ] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="Start the session, in a new store if there is none.")] = False,
+    title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent of a session that is started; 'cli' if none.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record one turn. It is durable when the command returns.
+
+    Example: mnemolog record memory/ trip "I moved to Lisbon in March." --start --scope acme/support/alice
+    """
+    said, kept = standard_input("text") if text == "-" else text, _object(metadata)
+    checked_session_id(session)
+    is_new = start and not any(store.glob("*"))
+    with open_store(store, create=is_new) as opened:
+        if is_new:
+            note(f"created the store {store}")
+        if start:
+            begin_session(opened, session, title=title, scope=scope, agent=agent or "cli")
+        chosen = opened.session(session_called(opened, session).id, title=title, scope=scope, agent=agent).id
+        turn = opened.record(
+            chosen,
+            role,
+            said,
+            key=key,
+            speaker=speaker,
+            said_at=said_at,
+            metadata=kept,
+        )
+    answer(turn, f"recorded at position {turn.position} in session {turn.session}", as_json=as_json)
+
+
+def _object(value: str | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        example = """--metadata '{"channel": "mail"}'"""
+        raise errors.InvalidInput("--metadata", f"{value!r} is not a JSON object; example: {example}") from error
 
 
 @app.command("sessions", cls=StoreCommand)

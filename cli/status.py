@@ -1,19 +1,25 @@
-"""Commands on the store as a whole: status, head, nodes."""
+"""Commands on the store as a whole: init, status, head, nodes."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import Columns, answer, console, print_list, print_table
+from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.hints import Hint, remedy
+from mnemolog.domain.language import LANGUAGES
 from mnemolog.forgetting.results import NodeStatus
+from mnemolog.infra.log.open import database_script, prepare_database
+from mnemolog.infra.log.postgres.address import is_url
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.operations.status import Status, WalStatus
 from mnemolog.projections.maintenance.context import PRESENT
 from mnemolog.projections.quarantine import Drift
@@ -22,6 +28,52 @@ from mnemolog.projections.vectors.inventory import GenerationStatus
 _CACHE: Final = "embeddings.db"
 _QUIET: Final = ("current", "present", "other-model")
 _NOTHING: Final = "Nothing to do"
+
+
+@app.command("init", cls=StoreCommand)
+def init(
+    store: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of a PostgreSQL database for logs.")
+    ],
+    plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt; then nothing can be forgotten.")] = False,
+    language: Annotated[
+        str | None, typer.Option(help=f"Language of its conversations: {', '.join(LANGUAGES)}.")
+    ] = None,
+    log: Annotated[str | None, typer.Option(help="In a database: the name of the log.")] = None,
+    local: Annotated[
+        Path | None, typer.Option(help="With --log: the store's folder on this machine, to give to other commands.")
+    ] = None,
+    keys: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another database, for the keys of encrypted content.")
+    ] = None,
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="Print the SQL that prepares the database; change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a store in a new or empty folder. Its content is encrypted, unless --plain is given.
+
+    With the URL of a database, make the tables and roles for logs; with --log and --local, create a store there too.
+
+    Example: mnemolog init memory/
+    """
+    if print_sql:
+        typer.echo(database_script(apart=keys is not None), nl=False)
+        return
+    if is_url(store):
+        made = prepare_database(store, keys=keys)
+        if log is None and local is None:
+            what = "the database is" if keys is None else "both databases are"
+            console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
+            return
+    where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
+    before = ", there before" if (Path(store).expanduser() / LOG_FILE).exists() else ""
+    with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
+        if is_url(store):  # The log may be an old one, and the node new.
+            with suppress(errors.KeysMissing):
+                opened.admin.catch_up_views()
+        status = opened.status()
+    answer(status, f"store {status.path}{before}, log {status.log_id}, head {status.head}", as_json=as_json)
 
 
 @app.command("status", cls=StoreCommand)
