@@ -53,7 +53,7 @@ _VERSION: Final = r"(?:\d+(?:x\d+)?b|\d(?:\.\d+)?o?|0\d|35|\d{8}|(?!19|20)\d{4})
 _MODEL: Final = re.compile(
     rf"(?:[\w.-]+/)*(?:meta-)?(?:(?:{_FAMILIES})-?(?:(?:{_LINES})-?)*{_VERSION}|o\d(?![a-z\d])).*", re.IGNORECASE
 )
-"""A family of models that goes on with a version: `gpt-4o`, `claude-sonnet-4-5`, `llama3.1:8b`."""
+"""The name of a family of models, followed by a version: `gpt-4o`, `claude-sonnet-4-5`, `llama3.1:8b`."""
 _SEPARATORS: Final = re.compile(r"[\s_-]+")
 _ENDING: Final = re.compile(r"[\s_-]*(message)?(chunk)?$")
 

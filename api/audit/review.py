@@ -67,7 +67,7 @@ class ChangedAnswer(Result, frozen=True, kw_only=True):
     unknown: str
     """Why it is unknown whether the answer would be different; empty if it is known."""
     answer: Annotated[Position, TO_EVENT] | None
-    """The turn in which the assistant said next what it made of it; None if there is none, or if nobody knows."""
+    """The turn in which the assistant said next what it made of it; None if there is none, or if it is unknown."""
     relied: int = 0
     """How many later recalls and contexts showed that turn, and how many facts rest on it."""
     judged: bool

@@ -134,7 +134,7 @@ class SqlProjection(TrackedTables, ABC):
         while reached < upto and failed is None:
             with self.database.writing() as connection:
                 before = tracked(connection, self.name).position
-                # Read under the lock from the beginning, they hold nothing that was erased up to the head.
+                # Read under the lock from the beginning, they hold nothing that was erased before.
                 is_fresh = is_fresh or before == ORIGIN
                 failed = self._read_some(connection, before, upto, is_fresh=is_fresh)
                 reached = tracked(connection, self.name).position

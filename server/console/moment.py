@@ -180,7 +180,7 @@ class _WholeLog:
 def as_of(store: MemoryStore, text: str, *, name: str = "at") -> AsOf:
     """Return the moment that the parameter `name` has: a position, a time as people write it, or now if it is empty.
 
-    A text without a zone is in that of the reader. It is told as the time in UTC that it stands for, which stays the
+    A text without a zone is in that of the reader. It becomes the time in UTC that it stands for, which stays the
     same when the URL is sent to others. Raises `InvalidInput`, naming the box.
     """
     field, head = BOXES[name], events_of(store).head().position
