@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from mnemolog.adapters.importers import chroma_folder
-from mnemolog.adapters.importers.fields import FieldMap
+from mnemolog.adapters.importers.format import FieldMap
 from mnemolog.adapters.importers.read import PROGRAMS, checked_format, format_of
 from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.display import Bytes

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from mnemolog.adapters.importers.fields import parse_field_map
 from mnemolog.adapters.importers.files import counted_files, files_in
+from mnemolog.adapters.importers.format import parse_field_map
 from mnemolog.adapters.importers.formats import subject
 from mnemolog.adapters.importers.read import open_file, read_turns
 from mnemolog.adapters.importers.source import Source

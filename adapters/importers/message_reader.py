@@ -7,18 +7,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mnemolog.adapters.importers import unread
-from mnemolog.adapters.importers.fields import (
+from mnemolog.adapters.importers.format import (
     DEFAULT_FIELDS,
     DEFAULT_MAP,
     OF,
     PLANS_MAX,
     FieldMap,
+    Format,
     Found,
     Lookup,
+    Message,
     unwrapped,
     usual_names,
 )
-from mnemolog.adapters.importers.format import Format, Message
 from mnemolog.adapters.importers.turn import (
     EMPTY,
     NOT_SAID,

@@ -474,7 +474,7 @@ def test_the_memory_of_a_session_holds_its_limit_and_no_more(folder, name):
 
 NO_BOUND = {
     "kept in memory": """
-        adapters/importers/fields.py PLANS_MAX
+        adapters/importers/format.py PLANS_MAX
         adapters/importers/source.py _BEGINNINGS_MAX
         adapters/importers/transcripts/interpreter.py RECENT_MAX
         api/application/facts.py SCOPES_KEPT_MAX

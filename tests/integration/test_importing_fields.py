@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog.adapters.importers import parse_field_map, read_turns
-from mnemolog.adapters.importers.fields import DEFAULT_FIELDS
+from mnemolog.adapters.importers.format import DEFAULT_FIELDS
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 
 NAMES = st.text(st.characters(blacklist_characters=",=+", blacklist_categories=("Cs",)), min_size=1).filter(

@@ -6,8 +6,7 @@ import re
 from typing import Any, Final
 
 from mnemolog.adapters.importers.entry import Compacted, Entry, is_recalling, name_of, typed_content, why_left_out
-from mnemolog.adapters.importers.fields import value_at
-from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.format import Format, value_at
 from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import Role, calls_in, content_text, results_in

@@ -19,8 +19,7 @@ from mnemolog.adapters.importers.entry import (
     typed_content,
     why_left_out,
 )
-from mnemolog.adapters.importers.fields import value_at
-from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.format import Format, value_at
 from mnemolog.adapters.importers.turn import TurnMaker, stem_of, text_or_none
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message import content_text

@@ -12,8 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mnemolog.adapters.importers.fields import usual_names
-from mnemolog.adapters.importers.format import Format, Message
+from mnemolog.adapters.importers.format import Format, Message, usual_names
 from mnemolog.adapters.importers.source import Source, decode
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import LINE_BYTES_MAX

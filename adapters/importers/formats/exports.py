@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import OF
-from mnemolog.adapters.importers.format import Conversation, Format, beside, shared_by
+from mnemolog.adapters.importers.format import OF, Conversation, Format, beside, shared_by
 from mnemolog.adapters.importers.tree import Node, shown, shown_of
 from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut, as_label
 from mnemolog.domain.errors import InvalidInput

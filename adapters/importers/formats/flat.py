@@ -17,8 +17,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import OF, unwrapped, usual_names
-from mnemolog.adapters.importers.format import SAMPLES, Conversation, Format, Message, beside, shared_by
+from mnemolog.adapters.importers.format import (
+    OF,
+    SAMPLES,
+    Conversation,
+    Format,
+    Message,
+    beside,
+    shared_by,
+    unwrapped,
+    usual_names,
+)
 from mnemolog.adapters.importers.source import Source, decode
 from mnemolog.adapters.importers.tree import shown_of
 from mnemolog.adapters.importers.turn import NOT_SAID, LeftOut, as_label

@@ -4,9 +4,8 @@ Independent of protocols and frameworks: adapters convert these tools (docs/adap
 """
 
 from mnemolog.adapters.support.agent_tools.catalogue import CORE, INSTRUCTIONS, TOOLS, Toolset, offered
-from mnemolog.adapters.support.agent_tools.conversation import ConversationTool, conversation_tools
 from mnemolog.adapters.support.agent_tools.memory import Memory
-from mnemolog.adapters.support.agent_tools.tool import Answer, Refusal, Tool
+from mnemolog.adapters.support.agent_tools.tool import Answer, ConversationTool, Refusal, Tool, conversation_tools
 
 __all__ = [
     "CORE",

@@ -1,4 +1,8 @@
-"""A tool derived from a function or a method: its signature is the schema of the arguments."""
+"""A tool derived from a function or a method: its signature is the schema of the arguments.
+
+For a framework that records turns itself there are two blocking tools: the model recalls, and stores single facts. The
+caller decides what these may see and where they write, never the model.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import difflib
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -21,6 +25,7 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.hints import Remedy, in_python, spelled
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
+from mnemolog.projections.recall.answer import Hit
 
 Result = TypeVar("Result")
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
@@ -103,7 +108,7 @@ def _allowed(schema: Mapping[str, Any], field: Mapping[str, Any]) -> str:
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that says all by itself: a tool answers it without the head of the log."""
+    """A result that is complete: a tool answers it without the head of the log."""
 
 
 class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
@@ -308,3 +313,66 @@ def _short(schema: dict[str, Any], *, requires: bool) -> dict[str, Any]:
         some = [item for item in kept.pop("anyOf") if item != {"type": "null"}]
         kept = {**some[0], **kept} if len(some) == 1 else {"anyOf": some, **kept}
     return kept
+
+
+class _Recall(msgspec.Struct, kw_only=True):
+    query: Annotated[str, Meta(description="What to look for, in the words that may have been used.")]
+
+
+class _Remember(msgspec.Struct, kw_only=True):
+    text: Annotated[str, Meta(description="One fact that can be understood without this conversation.")]
+
+
+class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A blocking tool. `call` gets checked arguments."""
+
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+    call: Callable[[Any], Mapping[str, Any]]
+
+    def function(self) -> dict[str, Any]:
+        """Return it in OpenAI's function format."""
+        return {"name": self.name, "description": self.description, "parameters": schema_of(self.arguments)}
+
+    def answer(self, arguments: Mapping[str, Any]) -> str:
+        """Return the answer as JSON, `error` and `hint` for arguments and errors of mnemolog. Raises others."""
+        try:
+            answer = self.call(read_arguments(self.arguments, arguments))
+        except msgspec.ValidationError as error:
+            answer = {"error": str(error), "hint": NOTHING_DONE}
+        except errors.MnemologError as error:
+            answer = {"error": str(error), "hint": Refusal.of(error).hint}
+        return to_printable_json(answer).decode()
+
+
+def conversation_tools(
+    recall: Callable[[str], Iterable[Hit]], remember: Callable[[str], str], *, prefix: str = ""
+) -> dict[str, ConversationTool]:
+    """Return the tools `recall` and `remember` by their names, which begin with `prefix`.
+
+    `recall` answers a query, within what this model may see; `remember` records a text and returns what was kept.
+    """
+    tools = (
+        ConversationTool(
+            name=f"{prefix}recall",
+            description="Find what was said in any earlier conversation, word for word, with date, session and "
+            "position in the log. Use it before you answer about anything that may have been discussed before, or that "
+            "a summary left out.",
+            arguments=_Recall,
+            call=lambda asked: {
+                "found": [
+                    {name: getattr(hit, name) for name in ("text", "role", "said_at", "session", "position")}
+                    for hit in recall(asked.query)
+                ]
+            },
+        ),
+        ConversationTool(
+            name=f"{prefix}remember",
+            description="Keep something for later conversations. Turns are kept anyway: use this for a finding or "
+            "a decision.",
+            arguments=_Remember,
+            call=lambda asked: {"kept": remember(asked.text)},
+        ),
+    )
+    return {tool.name: tool for tool in tools}

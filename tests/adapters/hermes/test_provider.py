@@ -14,8 +14,7 @@ from plugins.memory import discover_memory_providers, load_memory_provider
 
 from mnemolog import InvalidInput, restore_backup
 from mnemolog.adapters.hermes import MnemologProvider
-from mnemolog.adapters.hermes.config import Config
-from mnemolog.adapters.hermes.plugin import FILES, install
+from mnemolog.adapters.hermes.config import FILES, Config, install
 from tests.adapters.hermes.managed import Hermes, read, said, save
 
 ROOT = Path(__file__).parents[3]
