@@ -4,8 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from tests.adapters.hermes.managed import Hermes, StuckEncoder, read
+from tests.adapters.hermes.managed import Hermes, read
 from tests.children.first_calls import SESSION, said
+from tests.support import StuckEncoder
 
 
 def say_for_ever(home: Path, session: str) -> None:
