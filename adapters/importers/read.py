@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from mnemolog.adapters.importers import unread
 from mnemolog.adapters.importers.entry import Reader
-from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import DEFAULT_MAP, FieldMap, Format, Message, usual_names
 from mnemolog.adapters.importers.formats import claude_code, codex, csv_table, exports, flat, subject
 from mnemolog.adapters.importers.message_reader import MessageReader, shown_fields
