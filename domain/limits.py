@@ -51,15 +51,22 @@ BOUNDS: Final = {
     "percent": (0, 100),
 }
 """The least and the most of a number that is given as an argument, by name. Others are from 0 to `INTEGER_MAX`."""
+LABELS: Final = {
+    **dict.fromkeys(("actor", "agent", "by", "checkpoint", "maker", "name", "speaker"), LABEL_BYTES_MAX),
+    **dict.fromkeys(("session", "asked_in", "id", "parent", "to"), LABEL_BYTES_MAX),
+    "key": KEY_BYTES_MAX,
+    "pattern": VALUE_KEY_BYTES_MAX,
+    "scope": SCOPE_BYTES_MAX,
+}
+"""Arguments that are labels, which have one line, and how many bytes of UTF-8 they may have."""
 SIZES: Final = {
-    **dict.fromkeys(("actor", "agent", "by", "maker", "reason", "speaker", "title"), LABEL_BYTES_MAX),
+    **dict.fromkeys(("reason", "title"), LABEL_BYTES_MAX),
     "key": KEY_BYTES_MAX,
     "pattern": VALUE_KEY_BYTES_MAX,
     "query": QUERY_BYTES_MAX,
-    "scope": SCOPE_BYTES_MAX,
     "text": TEXT_BYTES_MAX,
 }
-"""How many bytes of UTF-8 a text that is given as an argument may have, by name. Other labels: `LABEL_BYTES_MAX`."""
+"""How many bytes of UTF-8 other texts may have that are given as arguments. Those not named: `LABEL_BYTES_MAX`."""
 
 
 MARKS: Final = "\u200c\u200d\u200e\u200f\u061c"
@@ -139,7 +146,7 @@ def checked_label(field: str, value: str, *, bytes_max: int | None = None) -> st
     Joiners, marks of direction and all kinds of spaces are letters of names. What cannot be seen and is no part of a
     word is refused by its name.
     """
-    checked_text(field, value, bytes_max=bytes_max)
+    checked_text(field, value, bytes_max=bytes_max or LABELS.get(field, LABEL_BYTES_MAX))
     if not value.isprintable():
         for found in ESCAPED.findall(value):
             if len(found) == 1:

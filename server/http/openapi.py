@@ -13,7 +13,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.limits import SIZES
+from mnemolog.domain.limits import LABELS, SIZES
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of
@@ -42,6 +42,8 @@ _STATUSES: Final = {
     "413": "A value is larger than its limit.",
     "default": "A problem: a 5xx with `Retry-After` may be sent again.",
 }
+NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""What every label matches."""
 _SCALARS: Final = {str: "Text", int: "Number", bool: "Boolean", Any: "Any"}
 _BULLET: Final = re.compile(r"^- `(\w+)`: (.*(?:\n  .*)*)\n?", re.MULTILINE)
 _METHOD: Final = re.compile(r"`(MemoryStore|Session)\.(\w+)`")
@@ -328,7 +330,8 @@ def _limited(schema: Mapping[str, Any], of: Parameter, operation: HttpOperation)
     if kind == "string":
         made |= {"format": "date-time"} if of.is_time else {}
         made |= {"minLength": 1} if of.required else {}
-        made |= {"maxLength": SIZES[of.name]} if of.name in SIZES else {}
+        if (size := LABELS.get(of.name) or SIZES.get(of.name)) is not None and not of.is_time:
+            made |= {"maxLength": size} | ({"pattern": NO_CONTROLS} if of.name in LABELS else {})
     return made
 
 
