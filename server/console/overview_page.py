@@ -126,7 +126,9 @@ def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
 def _questions(store: MemoryStore, at: AsOf, *, ask: bool) -> list[LastQuestion]:
     different: dict[Any, Receipt] = {}
     for item in newest_receipts(store, wanted=ReceiptFilter(), upto=at.position, limit=RECEIPTS_MAX).receipts:
-        different.setdefault((item.query, item.scopes, item.session), item)
+        state = visible_of(store).states.latest(item.session) if item.session else None
+        of = item.scopes if state is None else (state.started.scope,)
+        different.setdefault((item.query, of), item)
     last = list(different.values())[:QUESTIONS_MAX]
     return [_again(store, item, at, ask=ask) for item in last]
 

@@ -77,6 +77,10 @@ def test_the_overview_asks_the_last_questions_again(store, console):
     assert "answered otherwise now" in console.get("/?ask=yes").text
     assert 'hx-get="/?ask=yes"' in console.get("/").text
     assert [item["differs"] for item in console.json("/?at=6")["questions"]] == [False] * 3
+    assert "Then, and the same now" in console.get("/?ask=yes").text
+    store.recall("And sugar?", scope="acme/alice", receipt=True)
+    trip.context("And sugar?", receipt=True)
+    assert [item["receipt"]["query"] for item in console.json("/")["questions"]].count("And sugar?") == 1
 
 
 def test_the_overview_says_what_changed_since_the_last_visit(store, console, monkeypatch):

@@ -177,7 +177,10 @@ def test_a_preview_names_what_would_become_unreadable_line_by_line(reader):
     (event,) = page["preview"]["events"]
     assert event["position"] == 12
     assert page["preview"]["report"]["request"] is None
-    assert "I drink tea, never coffee." in reader.get("/forgetting?sessions=trip").text
+    html = reader.get("/forgetting?sessions=trip&scopes=acme").text
+    assert html.index("Confirm it") < html.index("<summary><h2>Line by line") < html.index("I drink tea, never coffee.")
+    assert re.findall(r'name="scopes" value="(.*?)" list="scopes"', html) == ["acme", "", ""]
+    assert 'value="acme/bob"' not in reader.as_caller("read", scope="acme/alice").get("/forgetting").text
     assert reader.json("/audit?topic=forget.requested.v1")["events"]["items"] == []
     assert reader.get("/forgetting?sessions=nobody").status_code == 404
 
