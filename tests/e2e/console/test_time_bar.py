@@ -144,7 +144,7 @@ def test_days_and_times_are_those_of_the_reader_with_utc_beside(reader, zone, to
     page = reader.get(sent.headers["location"]).text
     for name, typed in (("since", "2026-03-16 00:00"), ("until", "2026-03-16 18:30")):
         assert f'name="{name}" value="{typed}"' in page
-        assert f'<small class="utc">{moments[name]}</small>' in page
+        assert f'<span class="utc">{moments[name]}</span></label>' in page
     assert datetime.fromisoformat(moments["since"]) == datetime.fromisoformat(told) - timedelta(days=1, microseconds=-1)
     assert reader.json("/recall?q=tea&since=16.3.2026")["hits"] == reader.json(f"/recall?q=tea&since={told}")["hits"]
 
