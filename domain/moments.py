@@ -198,7 +198,11 @@ _WRITTEN: Final = (
     re.compile(r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)? (?P<month>[a-z]{3,})\.?,? (?P<year>\d{4})"),
     re.compile(r"(?P<month>[a-z]{3,})\.? (?P<day>\d\d?)(?:st|nd|rd|th)?,? (?P<year>\d{4})"),
     re.compile(r"(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?(?P<year>\d{4})"),
+    re.compile(r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"),
+    re.compile(r"(?P<day>1[3-9]|[23]\d)/(?P<month>\d\d?)/(?P<year>\d{4})"),
+    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)/(?P<year>\d{4})"),
 )
+"""Days in words and numbers. With slashes they have one reading here: see `require_one_reading`."""
 _SLASHED: Final = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(?: (?:at )?\d\d?:\d\d(?::\d\d)?)?")
 _AGES: Final = {
     "m": timedelta(minutes=1),
@@ -304,19 +308,9 @@ def _day(words: str, *, today: date) -> date | None:
     if (name := words.removeprefix("last ")) in _WEEKDAYS:
         days = (today.weekday() - _WEEKDAYS.index(name)) % 7
         return today - timedelta(days=7 if name != words and days == 0 else days)
-    if found := _SLASHED.fullmatch(words):  # It has one reading: the larger number is the day.
-        month, day = sorted((int(found[1]), int(found[2])))
-        return date(int(found[3]), month, day)
     for form in _WRITTEN:
         if found := form.fullmatch(words):
             name = found["month"]
             named = (number for number, month in enumerate(_MONTHS, 1) if month.startswith(name))
             return date(int(found["year"]), int(name) if name.isdigit() else next(named, 0), int(found["day"]))
-    return None if words.isdigit() else _iso_day(words)
-
-
-def _iso_day(words: str) -> date | None:
-    try:
-        return date.fromisoformat(words)
-    except ValueError:
-        return None
+    return None

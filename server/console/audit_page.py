@@ -23,10 +23,9 @@ from mnemolog.operations.known_backups import noted_witnesses
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, page
+from mnemolog.server.console.page import ListPage, action, page
 from mnemolog.server.console.parameters import position, position_in_path, text
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -84,11 +83,8 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
     log = events_of(store)
     for witness in (*noted_witnesses(store.path, log.log_id), *witnesses_of(store.path, log)):
-        yield ShownWitness(name=witness.name, position=witness.head.position, agrees=_agrees(store, witness.head))
-
-
-def _agrees(store: MemoryStore, head: Head) -> bool:
-    return events_of(store).digest_at(head.position) == head.digest_bytes
+        agrees = log.digest_at(witness.head.position) == witness.head.digest_bytes
+        yield ShownWitness(name=witness.name, position=witness.head.position, agrees=agrees)
 
 
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)

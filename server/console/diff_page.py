@@ -15,9 +15,8 @@ from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch
-from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf, as_of
-from mnemolog.server.console.page import Refused, limited, page
+from mnemolog.server.console.page import ListPage, Refused, limited, page
 from mnemolog.server.console.parameters import position, text
 from mnemolog.server.console.rendering import in_words
 from mnemolog.server.http.authentication import Caller

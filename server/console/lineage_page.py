@@ -21,9 +21,8 @@ from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.read_models import SessionSummary
-from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import limited, page
+from mnemolog.server.console.page import ListPage, limited, page
 from mnemolog.server.console.parameters import position, text
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore

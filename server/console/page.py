@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,11 +12,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import Verb
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.parameters import text
 from mnemolog.server.http.authentication import Caller
+
+Row = TypeVar("Row", bound=Result)
 
 
 class ErrorPage(Result, frozen=True, kw_only=True):
@@ -82,6 +85,41 @@ def action(
 ) -> Callable[[Callable[[Request, Caller, QueryParams], Awaitable[Any]]], Action]:
     """Make an action of a function, which is called with a form that was posted to `path`."""
     return lambda do: Action(path, title, template, verb, whole, do, needs_write)
+
+
+class ListPage(Result, Generic[Row], frozen=True, kw_only=True):
+    """A page of a list that is ordered by positions. The template `parts.html` shows the ways as `pager`."""
+
+    items: tuple[Row, ...] = ()
+    earlier: Position | None = None
+    """Pass it as `before` for the page with what is earlier; None if there is nothing."""
+    later: Position | None = None
+    """Pass it as `after` for the page with what is later; None if there is nothing, or the list is read backwards."""
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Row],
+        place: Callable[[Row], Position],
+        *,
+        before: Position | None,
+        after: Position | None,
+        most: int,
+    ) -> ListPage[Row]:
+        """Return a page of up to `most` rows: the first ones after `after`, or else the last ones before `before`.
+
+        `rows` are those, in the order of their positions, and one more if there is one.
+        """
+        more, forward = len(rows) > most, after is not None
+        items = rows[:most] if forward else rows[-most:]
+        if not items:
+            return cls()
+        has_earlier, has_later = (True, more) if forward else (more, before is not None)
+        return cls(
+            items=tuple(items),
+            earlier=place(items[0]) if has_earlier else None,
+            later=place(items[-1]) if has_later else None,
+        )
 
 
 def limited(caller: Caller, request: Request) -> AsyncMemoryStore:

@@ -5,8 +5,7 @@ The script of the console puts its name into a cookie. Without one, pages are in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from typing import Final
@@ -18,18 +17,13 @@ COOKIE: Final = "mnemolog_zone"
 _ZONE: Final[ContextVar[tzinfo]] = ContextVar("mnemolog_zone", default=UTC)
 
 
-@contextmanager
-def in_zone_of(cookies: Mapping[str, str]) -> Iterator[None]:
-    """Answer a request in the zone that its cookies name."""
+def use_zone_of(cookies: Mapping[str, str]) -> None:
+    """Answer this request, which has a context of its own, in the zone that its cookies name."""
     try:
         zone: tzinfo = ZoneInfo(cookies[COOKIE])
     except (KeyError, ZoneInfoNotFoundError, ValueError, OSError):
         zone = UTC
-    token = _ZONE.set(zone)
-    try:
-        yield
-    finally:
-        _ZONE.reset(token)
+    _ZONE.set(zone)
 
 
 def zone() -> tzinfo:

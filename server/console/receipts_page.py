@@ -23,9 +23,8 @@ from mnemolog.projections.context.receipts import digest_of
 from mnemolog.projections.context.token_counting import counter_of
 from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters
-from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, limited, local_target, page, redirect
+from mnemolog.server.console.page import ListPage, action, limited, local_target, page, redirect
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore

@@ -40,7 +40,7 @@ from mnemolog.server.console import (
 from mnemolog.server.console.moment import BOXES, VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, local_target, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
-from mnemolog.server.console.reader_zone import in_zone_of, zone
+from mnemolog.server.console.reader_zone import use_zone_of, zone
 from mnemolog.server.console.rendering import Assets, environment, url
 from mnemolog.server.http.authentication import Caller, is_program
 from mnemolog.server.http.openapi import PATH as DOCUMENT
@@ -138,6 +138,7 @@ class Console:
 
     def _route(self, path: str, answer: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
         async def endpoint(request: Request) -> Response:
+            use_zone_of(request.cookies)
             try:
                 with as_it_is() if path.startswith(REPORTS) else nullcontext():
                     response = await answer(request)
@@ -150,11 +151,7 @@ class Console:
             response.headers.update(HEADERS)
             return response
 
-        async def in_zone(request: Request) -> Response:
-            with in_zone_of(request.cookies):
-                return await endpoint(request)
-
-        return Route(path, in_zone, methods=methods or ("GET",))
+        return Route(path, endpoint, methods=methods or ("GET",))
 
     async def _show(self, page: Page, request: Request) -> Response:
         caller = _admitted(request, page)

@@ -26,9 +26,8 @@ from mnemolog.projections.sql.session_pages import actors
 from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
-from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, page, redirect
+from mnemolog.server.console.page import ListPage, action, page, redirect
 from mnemolog.server.console.parameters import position, text, whole
 from mnemolog.server.console.receipts_page import ReceiptFilter, newest_receipts
 from mnemolog.server.http.authentication import Caller

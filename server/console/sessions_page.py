@@ -17,9 +17,8 @@ from mnemolog.domain.unicode_normalization import normalized
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.phrases import search_for
 from mnemolog.projections.sql.session_pages import names
-from mnemolog.server.console.list_page import ListPage
 from mnemolog.server.console.moment import AsOf, as_of
-from mnemolog.server.console.page import limited, page
+from mnemolog.server.console.page import ListPage, limited, page
 from mnemolog.server.console.parameters import position, text
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX
 from mnemolog.server.http.authentication import Caller
@@ -141,13 +140,10 @@ def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, s
         with suppress(MnemologError):
             if (state := states.latest(states.id_of(phrase))) is not None:
                 return "/session", {"id": state.session}
-        scopes, keys, actors = _names(store)
-        if phrase in scopes:
-            return "/sessions", {"scope": phrase}
-        if phrase in keys:
-            return "/facts", {"pattern": phrase}
-        if phrase in actors:
-            return "/audit", {"actor": phrase}
+        pages = ("/sessions", "scope"), ("/facts", "pattern"), ("/audit", "actor")
+        for (shown_on, name), known in zip(pages, _names(store), strict=True):
+            if phrase in known:
+                return shown_on, {name: phrase}
         require_one_reading("Search", phrase.lower())
         with suppress(InvalidInput):
             if phrase and not number.isdecimal() and not _AMOUNT.fullmatch(phrase.lower()):
