@@ -176,6 +176,7 @@ _MAINTENANCE: Final = (
     _on(AdminService, AdminService.remove_node, "admin"),
     _on(AdminService, AdminService.create_token, "admin"),
     _on(AdminService, AdminService.tokens, "admin"),
+    _on(AdminService, AdminService.rotate_token, "admin"),
     _on(AdminService, AdminService.revoke_token, "admin"),
     _on(AdminService, AdminService.reapply_erasures, "forget"),
     _on(Quarantine, Quarantine.items, "admin"),

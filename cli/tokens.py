@@ -16,7 +16,7 @@ from mnemolog.domain.limits import checked_label
 from mnemolog.domain.moments import parse_duration
 from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import acting_as
-from mnemolog.domain.tokens import VALID_FOR, VERBS
+from mnemolog.domain.tokens import VALID_FOR, VERBS, CreatedToken
 from mnemolog.infra.runtime.clock import SystemClock
 
 UNKNOWN_USER: Final = "local"
@@ -58,9 +58,7 @@ def create(
             scopes=scope or (),
             expires_in=None if expires == "never" else parse_duration("expires", expires),
         )
-    answer(created, created.secret, as_json=as_json)
-    if not as_json:
-        note(f"token {created.token.id} of {created.token.actor}; keep it now, because it cannot be shown again")
+    _show(created, as_json=as_json)
 
 
 @tokens.command("list", cls=StoreCommand)
@@ -86,10 +84,34 @@ def list_(store: Store, as_json: AsJson = False) -> None:
     print_list(found, columns, as_json=as_json, last=counted(valid, "valid token"))
 
 
+Named = Annotated[
+    str, typer.Argument(metavar="NAME", help="The id of the token, as in `token list`, or an actor with one token.")
+]
+
+
+@tokens.command("rotate", cls=StoreCommand)
+def rotate(
+    store: Store,
+    token: Named,
+    revoke_old_after: Annotated[
+        str,
+        typer.Option(metavar="AGE", help="How long the old one is still valid, such as 30m or 2d; 0m for no longer."),
+    ] = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Print a new token that may do what the old one may, and revoke the old one after a time.
+
+    Example: mnemolog token rotate memory/ alice --revoke-old-after 1h
+    """
+    after = parse_duration("revoke_old_after", revoke_old_after)
+    with open_store(store, create=False) as opened, acting_as(_user()):
+        _show(opened.admin.rotate_token(token, revoke_old_after=after), as_json=as_json)
+
+
 @tokens.command("revoke", cls=StoreCommand)
 def revoke(
     store: Store,
-    token: Annotated[str, typer.Argument(metavar="ID", help="The id of the token, as in `token list`.")],
+    token: Named,
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token. Every server refuses it from the next request on.
@@ -99,6 +121,15 @@ def revoke(
     with open_store(store, create=False) as opened, acting_as(_user()):
         revoked = opened.admin.revoke_token(token)
     answer(revoked, f"token {revoked.id} of {revoked.actor} is revoked", as_json=as_json)
+
+
+def _show(created: CreatedToken, *, as_json: bool) -> None:
+    answer(created, created.secret, as_json=as_json)
+    if not as_json:
+        note(f"token {created.token.id} of {created.token.actor}; keep it now, because it cannot be shown again")
+        if (old := created.replaces) is not None:
+            ends = "is revoked" if old.expires_at is None or old.revoked_at else f"ends {dated(old.expires_at)}"
+            note(f"the token {old.id}, which it replaces, {ends}")
 
 
 def _user() -> str:

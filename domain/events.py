@@ -539,11 +539,13 @@ class TokenCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TokenRevoked(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A token allows nothing from here on. Recorded in the stream of tokens."""
+    """A token allows nothing from here on, or from a later time on. Recorded in the stream of tokens."""
 
     topic: ClassVar[str] = "token.revoked.v1"
 
     id: str
+    at: Moment | None = None
+    """From when on, where another token replaces it, in microseconds since the Unix epoch; None for at once."""
 
 
 CountedFrom = Literal["said", "recorded"]

@@ -30,6 +30,8 @@ SECRET_BYTES: Final = 32
 
 VALID_FOR: Final = timedelta(days=90)
 """How long a token is valid, unless another time is given."""
+REPLACED_FOR: Final = timedelta(hours=1)
+"""How long a token is still valid once it was replaced, unless another time is given."""
 ENDS_SOON: Final = timedelta(days=14)
 """How long before the end of a token it is said that its holder needs another one."""
 
@@ -58,6 +60,9 @@ class Token(Result, frozen=True, kw_only=True):
     expires_at: UtcTime | None
     revoked_at: UtcTime | None = None
     revoked_by: str = ""
+    """Who revoked or replaced it."""
+    replaced_at: UtcTime | None = None
+    """When another one was made in its place (`AdminService.rotate_token`). It is valid until `expires_at`."""
     last_used_at: UtcTime | None = None
     """When a server last saw it, to about a minute; None if it was never used, or its folder does not say."""
 
@@ -72,6 +77,8 @@ class CreatedToken(Result, frozen=True, kw_only=True):
     secret: str
     """What the holder sends: `Authorization: Bearer` and this. It is not in the `repr`."""
     token: Token
+    replaces: Token | None = None
+    """The token that it was made in the place of."""
 
     def _shown(self) -> Iterable[str]:
         return self.token._shown()
@@ -86,7 +93,8 @@ class KnownToken(msgspec.Struct, frozen=True, gc=False):
 
 def ends_soon(token: Token, now: datetime) -> bool:
     """Return whether a token is valid at a time, and not for much longer: its holder needs another one."""
-    return token.is_valid(now) and token.expires_at is not None and token.expires_at < now + ENDS_SOON
+    ends = token.expires_at if token.replaced_at is None else None
+    return token.is_valid(now) and ends is not None and ends < now + ENDS_SOON
 
 
 TokensState = Map[str, KnownToken]
@@ -100,10 +108,17 @@ def evolve_tokens(state: TokensState | None, recorded: RecordedEvent, _past: Pas
         case TokenCreated() as created if created.id not in known:
             return known.set(created.id, KnownToken(_token_of(created, recorded), created.digest))
         case TokenRevoked(id=id) as revoked if (found := known.get(id)) is not None and not found.token.revoked_at:
-            at = to_datetime(recorded.recorded_at)
-            ended = msgspec.structs.replace(found.token, revoked_at=at, revoked_by=revoked.actor)
+            ended = _ended(found.token, revoked, to_datetime(recorded.recorded_at))
             return known.set(id, KnownToken(ended, found.digest))
     return known
+
+
+def _ended(token: Token, revoked: TokenRevoked, at: datetime) -> Token:
+    if revoked.at is None:
+        return msgspec.structs.replace(token, revoked_at=at, revoked_by=revoked.actor)
+    end = to_datetime(within_calendar(revoked.at))
+    end = min(end, token.expires_at or end)
+    return msgspec.structs.replace(token, replaced_at=at, revoked_by=revoked.actor, expires_at=end)
 
 
 def _token_of(created: TokenCreated, recorded: RecordedEvent) -> Token:

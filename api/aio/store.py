@@ -221,6 +221,7 @@ class AsyncAdminService(AsyncWrapper[AdminService]):
     remove_node = in_read_pool(AdminService.remove_node)
     create_token = in_write_pool(AdminService.create_token)
     tokens = in_read_pool(AdminService.tokens)
+    rotate_token = in_write_pool(AdminService.rotate_token)
     revoke_token = in_write_pool(AdminService.revoke_token)
     reapply_erasures = in_background_pool(AdminService.reapply_erasures)
 

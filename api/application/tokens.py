@@ -111,12 +111,18 @@ class Tokens:
             return {}
 
     def create(
-        self, actor: str, *, verbs: Sequence[str], scopes: Sequence[str], expires_in: timedelta | None
+        self,
+        actor: str,
+        *,
+        verbs: Sequence[str],
+        scopes: Sequence[str],
+        expires_in: timedelta | None,
+        ends: TokenRevoked | None = None,
     ) -> CreatedToken:
-        """See `AdminService.create_token`."""
+        """See `AdminService.create_token`. `ends` is recorded with it: the end of the token that it replaces."""
         id = secrets.token_hex(ID_BYTES)
         secret = secret_of(id, secrets.token_urlsafe(SECRET_BYTES))
-        expires_at = None if expires_in is None else self._end_of(expires_in)
+        expires_at = None if expires_in is None else self._end_of("expires_in", expires_in)
         created = new_token(id, secret, actor=actor, verbs=verbs, scopes=scopes, expires_at=expires_at)
         key = current_request_key()
 
@@ -124,18 +130,47 @@ class Tokens:
             if key is not None and (taken := tx.position_of(TOKENS_STREAM, key)) is not None:
                 raise _already_created(key, Position(taken))
             tx.append(TOKENS_STREAM, created, key=key)
+            if ends is not None:
+                former = (tx.fold(TOKENS_STREAM, evolve_tokens) or _NONE)[ends.id].token
+                if former.replaced_at or not former.is_valid(to_datetime(self._clock.now())):
+                    why = f"the token {ends.id} has expired, or was revoked or replaced; the list of tokens says which"
+                    raise errors.InvalidInput("token", why)
+                tx.append(TOKENS_STREAM, ends)
 
         self._log.appends.transact(create)
-        return CreatedToken(secret=secret, token=self.known()[id].token)
+        known = self.known()
+        return CreatedToken(
+            secret=secret, token=known[id].token, replaces=None if ends is None else known[ends.id].token
+        )
+
+    def rotate(self, token: str, *, revoke_old_after: timedelta) -> CreatedToken:
+        """See `AdminService.rotate_token`."""
+        old = self.named(token)
+        at = self._end_of("revoke_old_after", revoke_old_after) if revoke_old_after else None
+        return self.create(
+            old.actor,
+            verbs=old.verbs,
+            scopes=old.scopes,
+            expires_in=None if old.expires_at is None else old.expires_at - old.created_at,
+            ends=TokenRevoked(id=old.id, at=at),
+        )
+
+    def named(self, token: str) -> Token:
+        """Return the token with an id, or else the only valid one of an actor. Raises `InvalidInput`."""
+        known, id, now = self.known(), id_of(token), to_datetime(self._clock.now())
+        if (found := known.get(id)) is not None:
+            return found.token
+        held = [item.token for item in known.values() if item.token.actor == token and item.token.is_valid(now)]
+        held = [item for item in held if item.replaced_at is None]
+        if len(held) == 1:
+            return held[0]
+        shown = "that was given" if token.startswith(PREFIX) else quoted(id)
+        why = f"no token has the id {shown}" if not held else f"{token} has {len(held)} valid tokens"
+        raise errors.InvalidInput("token", f"{why}; the list of tokens has their ids")
 
     def revoke(self, token: str) -> Token:
         """See `AdminService.revoke_token`."""
-        id = id_of(token)
-        known = self.known().get(id)
-        if known is None:
-            shown = "that was given" if token.startswith(PREFIX) else quoted(id)
-            raise errors.InvalidInput("token", f"no token has the id {shown}; the list of tokens has their ids")
-
+        id = self.named(token).id
         self._log.appends.transact(partial(revoke, ids=[id]))
         return self.known()[id].token
 
@@ -150,10 +185,10 @@ class Tokens:
             folded = self._folded = self._log.fold(TOKENS_STREAM, evolve_tokens)
         return _NONE if folded.state is None else folded.state
 
-    def _end_of(self, expires_in: timedelta) -> Micros:
-        if expires_in <= timedelta(0):
-            raise errors.InvalidInput("expires_in", "a token cannot expire before it is created")
+    def _end_of(self, field: str, after: timedelta) -> Micros:
+        if after <= timedelta(0):
+            raise errors.InvalidInput(field, "a token cannot end before now")
         try:
-            return to_micros("expires_in", to_datetime(self._clock.now()) + expires_in)
+            return to_micros(field, to_datetime(self._clock.now()) + after)
         except OverflowError as error:
-            raise errors.InvalidInput("expires_in", "ends after the year 9999; leave it out") from error
+            raise errors.InvalidInput(field, "ends after the year 9999; leave it out") from error

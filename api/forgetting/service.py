@@ -219,7 +219,7 @@ class Forgetting:
         return requests + [
             Erasure(request="", requested_at=at, reason="", actor=token.revoked_by, targets=(), token=token.id)
             for token in tokens_of(self._log)
-            if (at := token.revoked_at) is not None
+            if (at := token.revoked_at or token.replaced_at) is not None
         ]
 
     def certificate(self, request: str) -> Certificate | None:

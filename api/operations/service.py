@@ -17,7 +17,7 @@ from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.retention import Hold, Retention, chosen_rule
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.domain.tokens import VALID_FOR, CreatedToken, Token
+from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting.results import Erasure, NodeStatus, ReapplyReport
 from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
 from mnemolog.forgetting.service import Forgetting
@@ -172,10 +172,26 @@ class AdminService:
         self._boundary.require_none("admin.tokens")
         return Results(self._tokens.all())
 
+    def rotate_token(self, token: Token | str, *, revoke_old_after: timedelta = REPLACED_FOR) -> CreatedToken:
+        """Create a token that may do the same for as long again, and have the old one end. It is shown once.
+
+            store = MemoryStore.open("memory/", model=None)
+            old = store.admin.create_token("alice").token
+            store.admin.rotate_token(old).token.actor  # -> 'alice'
+
+        - `token`: the token, its id, or the name of an actor who has one valid token
+        - `revoke_old_after`: how long the old one is still valid, for its holder to change over; zero for no longer
+
+        Both are recorded in one transaction: of two calls at the same time one is refused. Raises `InvalidInput` for a
+        token that was revoked or replaced, or has expired.
+        """
+        self._boundary.require_none("admin.rotate_token")
+        return self._tokens.rotate(name_of(token, Token, "token"), revoke_old_after=revoke_old_after)
+
     def revoke_token(self, token: Token | str) -> Token:
         """Revoke a token. Every server notices with its next request; doing it again changes nothing.
 
-        - `token`: the token, or its id
+        - `token`: the token, its id, or the name of an actor who has one valid token
 
         The revocation is an event. Raises `InvalidInput` for an unknown id.
         """

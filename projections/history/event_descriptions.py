@@ -87,11 +87,10 @@ def _session_event(event: Event) -> str | None:
                 f"model {event.model} activated ({short(event.fingerprint)}, {counted(event.dimension, 'dimension')})"
             )
         case TokenCreated():
-            until = "" if event.expires_at is None else f", until {to_datetime(Micros(event.expires_at)).isoformat()}"
-            where = f" in {', '.join(event.scopes)}" if event.scopes else ""
-            return f"token {event.id} created for {event.acts_as}: {', '.join(event.verbs)}{where}{until}"
+            where = (f" in {', '.join(event.scopes)}" if event.scopes else "") + _moment(", until", event.expires_at)
+            return f"token {event.id} created for {event.acts_as}: {', '.join(event.verbs)}{where}"
         case TokenRevoked():
-            return f"token {event.id} revoked"
+            return f"token {event.id} revoked{_moment(' from', event.at)}"
         case LanguageChosen():
             return f"language of the text index: {event.language}"
         case RedactionChosen():
@@ -125,8 +124,7 @@ def _session_event(event: Event) -> str | None:
 def _memory_event(event: Event) -> str | None:
     match event:
         case ValueSet():
-            until = "" if event.expires_at is None else f", until {to_datetime(Micros(event.expires_at)).isoformat()}"
-            return f"value {event.key} = {_json(event.value)}{until}"
+            return f"value {event.key} = {_json(event.value)}{_moment(', until', event.expires_at)}"
         case ValueDeleted():
             return f"value {event.key} deleted"
         case ValuesCleared():
@@ -140,7 +138,7 @@ def _memory_event(event: Event) -> str | None:
         case NotesCleared():
             return "all notes deleted"
         case FactAsserted():
-            since = "" if event.valid_from is None else f" since {to_datetime(Micros(event.valid_from)).isoformat()}"
+            since = _moment(" since", event.valid_from)
             because = f", because of {', '.join(map(str, event.because))}" if event.because else ""
             return (
                 f"fact {event.key} = {_json(event.value)}{since}{because}{f', by {event.maker}' if event.maker else ''}"
@@ -200,6 +198,10 @@ def _judgement(event: RecallJudged) -> str:
     said = [f"{word} {', '.join(map(str, turns))}" for word, turns in sides if turns]
     found = "; ".join([*said, *(["nothing answers it"] if event.nothing else [])])
     return f"recall {event.receipt} judged{f' by {event.by}' if event.by else ''}: {found}"
+
+
+def _moment(words: str, at: int | None) -> str:
+    return "" if at is None else f"{words} {to_datetime(Micros(at)).isoformat()}"
 
 
 def _json(value: Any) -> str:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import exported_lines, visible_of, with_pools
+from mnemolog.adapters.support.store_access import exported_lines, tokens_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.application.read_audit import reading
@@ -194,6 +194,7 @@ class OperationEndpoint:
             MemoryStore.record_many,
             MemoryStore.switch,
             AdminService.create_token,
+            AdminService.rotate_token,
         )
 
     async def respond(self, request: Request) -> Response:
@@ -213,6 +214,10 @@ class OperationEndpoint:
         key = self._key(request, body)
         if self.operation.method is AdminService.create_token:
             caller.require_all(arguments.get("verbs", ("read", "record")))
+        if self.operation.method is AdminService.rotate_token:
+            old = await run_in("read", caller.store, lambda store: tokens_of(store).named(arguments["token"]))
+            caller.require_all(old.verbs)
+            arguments["token"] = old.id
         if any(erasure.token for erasure in arguments.get("erasures", ())):
             caller.require("admin", "revoking tokens again")
         if self.operation.verb in ("record", "approve") and arguments.get("dry_run"):

@@ -53,7 +53,10 @@ class HttpOperation(Operation, frozen=True, kw_only=True):
     @property
     def takes_key(self) -> bool:
         """Whether a request with an `Idempotency-Key` writes nothing when it is sent again."""
-        return self.verb in ("record", "propose") or self.method is AdminService.create_token
+        return self.verb in ("record", "propose") or self.method in (
+            AdminService.create_token,
+            AdminService.rotate_token,
+        )
 
 
 _PATHS: Final = {
@@ -156,6 +159,7 @@ _PATHS: Final = {
     "admin.remove_node": "DELETE /nodes/{node}",
     "admin.create_token": "POST /tokens",
     "admin.tokens": "GET /tokens",
+    "admin.rotate_token": "POST /tokens/{token}/rotate",
     "admin.revoke_token": "DELETE /tokens/{token}",
     "admin.reapply_erasures": "POST /erasures",
     "admin.quarantine.items": "GET /quarantine",

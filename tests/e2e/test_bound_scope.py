@@ -233,6 +233,7 @@ ADMIN = {
     "remove_node": [lambda s: s.admin.remove_node("0123")],
     "create_token": [lambda s: s.admin.create_token("bob"), lambda s: s.admin.create_token("bob", scopes=[ALICE])],
     "tokens": [lambda s: s.admin.tokens()],
+    "rotate_token": [lambda s: s.admin.rotate_token("0123")],
     "revoke_token": [lambda s: s.admin.revoke_token("0123")],
     "reapply_erasures": [lambda s: s.admin.reapply_erasures([])],
 }

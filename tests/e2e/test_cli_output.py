@@ -84,7 +84,7 @@ READS = {
 PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "subject", "backup", "restore", "copy"),
     *("watch", "mcp", "serve", "reads", "hermes install", "branch", "memory set", "memory delete", "assert"),
-    *("checkpoint create", "checkpoint delete", "token create", "token revoke"),
+    *("checkpoint create", "checkpoint delete", "token create", "token rotate", "token revoke"),
     *("propose", "approve", "set-retention", "hold", "lift-hold"),
     *("model add", "model activate", "model drop"),
 }

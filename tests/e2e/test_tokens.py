@@ -1,7 +1,8 @@
 """Tokens of a server: created and revoked as events, checked against a digest, never stored."""
 
 import getpass
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import SCOPES_MAX
-from mnemolog.domain.tokens import PREFIX, TOKENS_STREAM
+from mnemolog.domain.tokens import PREFIX, TOKENS_STREAM, ends_soon
 from mnemolog.server.http.authentication import find_token
 from tests.support import nothing_written
 
@@ -60,6 +61,61 @@ def test_a_revoked_token_is_refused_with_the_name_of_who_revoked_it(store):
         assert store.admin.revoke_token(created.secret) == revoked
     assert (revoked.revoked_by, revoked.revoked_at is None) == ("root", False)
     assert holder(store, created.secret) is None
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("lasts", [timedelta(days=30), None])
+def test_a_rotated_token_has_a_successor_and_ends_after_a_time(store, clock, lasts):
+    """With the same rights, for as long again. Until then both are valid, and the old one can still be revoked."""
+    clock.step = 0
+    old = store.admin.create_token("alice", verbs=["read"], scopes=["acme"], expires_in=lasts)
+    clock.advance(seconds=20 * 86_400)
+    with acting_as("root"):
+        new = store.admin.rotate_token("alice", revoke_old_after=timedelta(hours=2))
+    first, second = store.admin.tokens()
+    assert (new.token, new.replaces) == (second, first)
+    assert (second.actor, second.verbs, second.scopes) == ("alice", ("read",), ("acme",))
+    assert second.expires_at == (lasts and second.created_at + lasts)
+    assert (first.replaced_at, first.revoked_by) == (second.created_at, "root")
+    assert (ends_soon(first, first.replaced_at), store.audit.erasures()[0].token) == (False, first.id)
+    clock.advance(seconds=7_199)
+    assert [holder(store, made.secret) for made in (old, new)] == [first, second]
+    clock.advance(seconds=1)
+    assert [holder(store, made.secret) for made in (old, new)] == [None, second]
+    newest = store.admin.rotate_token(second, revoke_old_after=timedelta(0))
+    assert (newest.replaces.revoked_at, holder(store, new.secret)) == (newest.token.created_at, None)
+    last = store.admin.rotate_token(newest.secret)
+    assert (last.replaces.expires_at, holder(store, newest.secret)) == (
+        last.token.created_at + timedelta(hours=1),
+        last.replaces,
+    )
+    assert store.admin.revoke_token(newest.token).revoked_at == last.token.created_at
+    assert holder(store, newest.secret) is None
+    assert "revoked from " in [*store.audit.timeline()][2].what
+
+
+def test_of_two_rotations_at_once_one_is_refused(store, folder):
+    """So there is one successor; what cannot have one is refused as well."""
+    old = store.admin.create_token("alice", expires_in=None).token
+
+    def rotate(_):
+        with MemoryStore.open(folder, model=None) as other, suppress(InvalidInput):
+            return other.admin.rotate_token(old.id)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len([made for made in pool.map(rotate, range(4)) if made]) == 1
+    assert len(store.admin.tokens()) == 2
+    store.admin.create_token("alice")
+    gone = store.admin.revoke_token(store.admin.create_token("bob").token)
+    for named, after, why in (
+        (old, 1, "revoked or replaced"),
+        ("alice", 1, "has 2 valid tokens"),
+        ("bob", 1, "no token has the id 'bob'"),
+        (gone, 1, "has expired, or was revoked"),
+        (store.admin.create_token("carol").token, -1, "revoke_old_after: a token cannot end before now"),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            store.admin.rotate_token(named, revoke_old_after=timedelta(hours=after))
 
 
 def test_a_revocation_by_another_process_is_noticed_at_once(store, folder):
@@ -165,7 +221,7 @@ def test_a_repeated_request_to_create_a_token_is_refused(store):
 def test_the_secret_is_in_no_file_no_repr_no_export_and_no_event(store, folder, tmp_path):
     """The store has a digest of it; the copy of a log cannot be used to call a server."""
     created = store.admin.create_token("alice", scopes=["acme"])
-    part = created.secret.rpartition("_")[2][-30:]
+    part = created.secret[-30:]
     store.audit.export(tmp_path / "log.jsonl")
     shown = [repr(created), str(created), repr(store.admin.tokens())]
     shown += [str(moment) for moment in store.audit.timeline()] + [repr(event) for event in store.events()]
@@ -231,6 +287,10 @@ def test_the_command_line_creates_lists_and_revokes_tokens(store, folder, run):
     assert run("token", "list", folder, "--json").json[0]["revoked_at"]
     created = run("token", "create", folder, "--actor", "bob", "--json").json
     assert holder(store, created["secret"]).verbs == ("read", "record")
+    rotated = run("token", "rotate", folder, "bob", "--revoke-old-after", "2d")
+    assert holder(store, rotated.stdout.strip()).actor == "bob"
+    assert f"the token {created['token']['id']}, which it replaces, ends " in rotated.stderr
+    assert run("token", "rotate", folder, "bob", "--revoke-old-after", "0m", "--json").json["replaces"]["revoked_at"]
 
 
 def unknown_user():

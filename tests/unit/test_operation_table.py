@@ -146,6 +146,7 @@ REACHED = {
     "admin.remove_node": ("nodes", Why.OPERATOR, Why.OPERATOR),
     "admin.create_token": ("token create", Why.OPERATOR, "POST /tokens"),
     "admin.tokens": ("token list", Why.OPERATOR, "/tokens"),
+    "admin.rotate_token": ("token rotate", Why.OPERATOR, Why.OPERATOR),
     "admin.revoke_token": ("token revoke", Why.OPERATOR, "POST /tokens/revoke"),
     "admin.reapply_erasures": ("restore", Why.OPERATOR, Why.OPERATOR),
     "admin.quarantine.items": ("quarantine list", Why.OPERATOR, "/health"),
@@ -225,6 +226,7 @@ OTHER_DEFAULTS = [
     ("replay, export", "from", "the first position, not the one before it"),
     ("export", "file", "standard output"),
     ("token create", "expires", "the same age in words"),
+    ("token rotate", "revoke_old_after", "the same age in words"),
 ]
 """Options and arguments whose default is not that of the parameter."""
 
@@ -233,6 +235,7 @@ OWN = [
     ("record", "start", "calls `session` first"),
     ("import", "dry_run", "calls another function"),
     ("import", "vectors", "calls `catch_up_vectors` afterwards"),
+    ("backup", "after_backup", "a program to run afterwards"),
     ("recall", "explain", "how it prints"),
     ("effects", "csv", "how it prints"),
     ("subject", "output", "a file to write"),

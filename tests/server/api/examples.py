@@ -123,6 +123,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "/tokens", {"actor": "al", "verbs": ["admin"], "scopes": ["acme"], "expires_in": 86_400}
     ),
     "admin.tokens": Example("/tokens"),
+    "admin.rotate_token": Example("/tokens/{token}/rotate", {"revoke_old_after": 3_600}),
     "admin.revoke_token": Example("/tokens/{token}"),
     "admin.reapply_erasures": Example("/erasures", {"erasures": []}),
     "admin.quarantine.items": Example("/quarantine"),
@@ -160,5 +161,5 @@ def filled(store: MemoryStore) -> dict[str, Any]:
         "receipt": receipt,
         "statement": standing,
         "distrust": ended,
-        "token": store.admin.create_token("bob").token.id,
+        "token": store.admin.create_token("bob", verbs=["admin"]).token.id,
     }

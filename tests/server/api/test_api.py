@@ -199,16 +199,16 @@ def test_a_key_is_refused_where_a_retry_would_be_carried_out_again(server, store
 
 def test_a_token_is_created_once_with_a_key_and_its_secret_is_not_shown_again(server, store):
     """The refusal says so, names the key of the caller, and what to do."""
-    once, before = {"idempotency-key": "once"}, len(store.admin.tokens())
-    first = server("POST", "/tokens", json={"actor": "alice"}, headers=once)
-    again = server("POST", "/tokens", json={"actor": "alice"}, headers=once)
-    assert (first.status_code, again.status_code) == (200, 409)
-    problem = again.json()
-    assert (problem["title"], problem["key"]) == ("DuplicateKey", "once")
-    assert "'once'" in problem["detail"]
-    assert "cannot be shown again" in problem["detail"]
-    assert "new key" in problem["hint"]
-    assert len(store.admin.tokens()) == before + 1
+    before = len(store.admin.tokens())
+    for key, path, asked in (("once", "/tokens", {"actor": "alice"}), ("swap", "/tokens/alice/rotate", {})):
+        first, again = (server("POST", path, json=asked, headers={"idempotency-key": key}) for _ in range(2))
+        assert (first.status_code, again.status_code) == (200, 409)
+        problem = again.json()
+        assert (problem["title"], problem["key"]) == ("DuplicateKey", key)
+        assert f"'{key}'" in problem["detail"]
+        assert "cannot be shown again" in problem["detail"]
+        assert "new key" in problem["hint"]
+    assert len(store.admin.tokens()) == before + 2
 
 
 def test_ids_and_keys_may_hold_slashes_and_anything_else(server, store):

@@ -117,6 +117,9 @@ def test_nobody_makes_a_token_that_may_do_more(folder, secrets):
                 page = client.post("/tokens", data={"actor": "eve", "verb": [verb]}, headers={"origin": url})
                 assert page.status_code == (200 if verb == "admin" else 403), verb
             assert client.post("/v1/tokens", json={"actor": "eve"}).status_code == 403  # By default: read and record.
+            for verb in VERBS:
+                rotated = client.post(f"/v1/tokens/{secrets[verb].split('_')[1]}/rotate", json={})
+                assert rotated.status_code == (200 if verb == "admin" else 403), verb
 
 
 def test_a_token_ends_after_90_days_and_shows_when_it_was_last_used(folder, secrets):
