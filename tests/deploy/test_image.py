@@ -1,4 +1,4 @@
-"""The container file, step by step and without an engine: user, root, health check and signal are the real ones."""
+"""The container file and compose.yaml without an engine: user, root, health check, network and signal are real."""
 
 from __future__ import annotations
 
@@ -26,7 +26,31 @@ for _ in $(seq 100); do {health} 2> /dev/null && break; sleep 0.1; done
 """What an engine does with an image: a network and a root of its own, which is read-only but for the volume."""
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and namespaces of Linux")
+needs_namespaces = pytest.mark.skipif(
+    shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and namespaces of Linux"
+)
+
+
+@needs_namespaces
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="`make test-deploy` installs caddy")
+def test_the_compose_file_starts_loses_a_node_stops_and_starts_again(tmp_path):
+    """With PostgreSQL 18, Caddy and two nodes, each with its commands, variables, user, volumes, secret and network."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--fork", sys.executable, "-m", "tests.deploy.compose", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=10 * WAIT_S,
+        check=False,
+    )
+    logs = [f"{log.name}: {log.read_text()[-2_000:]}" for log in tmp_path.glob("*.log")]
+    assert done.returncode == 0, "\n".join([done.stderr, *logs])
+
+
+@needs_namespaces
 def test_the_image_serves_as_its_user_with_a_root_that_is_read_only(tmp_path):
     """With the wheel that the context builds, and with the libraries of this environment: no package is fetched."""
     context, venv, memory = (tmp_path / name for name in ("src", "venv", "memory"))

@@ -199,6 +199,8 @@ def test_a_server_audits_the_api_the_console_and_exports(folder, file, run):
         with connect(url, token=alice) as client:
             client.recall("ferry")
         assert get(alice, "/session?id=ada") == get(root, "/v1/export") == 200
+        with httpx2.Client(base_url=url, headers={"origin": url}, follow_redirects=True) as browser:
+            assert browser.post("/login", data={"token": root, "next": "/"}).status_code == 200
         assert get(bot, "/v1/sessions/ada/turns") == 403
         with httpx2.stream("GET", f"{url}/v1/tail?after=0", headers={"authorization": f"Bearer {alice}"}) as tail:
             next(tail.iter_bytes())
@@ -207,9 +209,12 @@ def test_a_server_audits_the_api_the_console_and_exports(folder, file, run):
         ("alice", "recall", [[2, 2]], ""),
         ("alice", "console /session", [[2, 2]], ""),
         ("root", "audit.export", [[1, 5]], ""),
+        ("root", "console /", [[1, 5]], ""),
         ("bot", "session.turns", [], "RequestRefused"),
         ("alice", "tail", [[1, 2]], ""),
     ]
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.head().position == 5  # No read and no login is an event.
     assert [item["operation"] for item in run("reads", file, "--position", "5", "--json").json] == ["audit.export"]
     assert [item["actor"] for item in run("reads", file, "--refused", "--json").json] == ["bot"]
     shown = run(
