@@ -160,8 +160,8 @@ class Tokens:
         known, id, now = self.known(), id_of(token), to_datetime(self._clock.now())
         if (found := known.get(id)) is not None:
             return found.token
-        held = [item.token for item in known.values() if item.token.actor == token and item.token.is_valid(now)]
-        held = [item for item in held if item.replaced_at is None]
+        tokens = (item.token for item in known.values())
+        held = [item for item in tokens if item.actor == token and item.is_valid(now) and item.replaced_at is None]
         if len(held) == 1:
             return held[0]
         shown = "that was given" if token.startswith(PREFIX) else quoted(id)

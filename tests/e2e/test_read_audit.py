@@ -215,7 +215,10 @@ def test_a_server_audits_the_api_the_console_and_exports(folder, file, run):
     ]
     with MemoryStore.open(folder, model=None) as store:
         assert store.head().position == 5  # No read and no login is an event.
-    assert [item["operation"] for item in run("reads", file, "--position", "5", "--json").json] == ["audit.export"]
+    assert [
+        item["operation"]
+        for item in run("reads", file, "--position", "5", "--operation", "audit.export", "--json").json
+    ] == ["audit.export"]
     assert [item["actor"] for item in run("reads", file, "--refused", "--json").json] == ["bot"]
     shown = run(
         "reads", file, "--actor", "alice", "--scope", "acme/ada", "--operation", "recall", "--since", "2020-01-01"
