@@ -99,9 +99,6 @@ class Proposals:
             if not self._visible.transact(self._doing(tried, act), dry_run=True):
                 raise errors.InvalidInput("act", _NOTHING_LEFT)
 
-        def decision() -> list[Any]:
-            return [made]
-
         def work(tx: Transaction) -> RecordedEvent:
             self._visible.require_turns(tx, "because", made.because)
             waiting = [item for item in self._in(tx, stream).values() if item.at(self._clock.now()).state == "open"]
@@ -109,7 +106,7 @@ class Proposals:
             if key is None or tx.find(stream, key) is None:
                 check_count("act", len(waiting) + 1, limit=OPEN_MAX, unit="open proposals of this scope")
                 check_count("act", own + 1, limit=OPEN_OF_ACTOR_MAX, unit="open proposals of one actor in this scope")
-            return commands.append_once(tx, stream, decision, key=key)[-1]
+            return commands.append_once(tx, stream, lambda: [made], key=key)[-1]
 
         position = self._visible.transact(work).position
         return self._state(stream, None)[position]
@@ -130,10 +127,6 @@ class Proposals:
         results.next = found[limit - 1].position if len(found) > limit else None
         return results
 
-    def waiting(self) -> int:
-        """Return how many are open."""
-        return sum(item.state == "open" for item in self._each(None))
-
     def decide(
         self,
         positions: int | Proposal | Iterable[int | Proposal],
@@ -146,15 +139,15 @@ class Proposals:
         given = [positions] if isinstance(positions, int | Proposal) else positions
         named = [checked_position("positions", name_of(item, Proposal, "positions")) for item in given]
         made = {position: self._made(position) for position in dict.fromkeys(named)}
-        changes = {int(position): dict(edit) for position, edit in (edits or {}).items()}
-        for position in changes.keys() - made.keys():
-            raise errors.InvalidInput("edits", f"position {position} is not among those that are approved")
+        changes = {str(position): edit for position, edit in (edits or {}).items()}
+        for unknown in changes.keys() - {*map(str, made)}:
+            raise errors.InvalidInput("edits", f"{unknown!r} is no position among those that are approved")
         reason = "" if declined is None else checked_text("reason", declined, bytes_max=LABEL_BYTES_MAX)
         wanted = "approved" if declined is None else "declined"
         works = dict[int, Work]()
         for position, item in made.items():
             if item.act is not None and item.state == "open" and declined is None:
-                edit = changes.get(position, {})
+                edit = changes.get(str(position), {})
                 act = _edited(item.act, edit)
                 with _superseded(position, edit):
                     works[position] = self._doing(item, act)
@@ -165,8 +158,10 @@ class Proposals:
                 if (known := self._open_in(tx, stream, position, wanted)) is None:
                     continue
                 if declined is None:
-                    self._require_other_eyes(known)
-                    with _superseded(position, changes.get(position, {})):
+                    if self._four_eyes and known.proposed_by == current_actor():
+                        why = f"the proposal at position {position} is your own; somebody else has to approve it"
+                        raise errors.InvalidInput("positions", why)
+                    with _superseded(position, changes.get(str(position), {})):
                         if not works[position](tx):
                             raise errors.SupersededProposal(_NOTHING_LEFT, position=position)
                 decided = ProposalDecided(
@@ -192,11 +187,6 @@ class Proposals:
         if found.state not in ("open", wanted):
             raise errors.InvalidInput("positions", f"the proposal at position {position} is {found.state}")
         return found if found.state == "open" else None
-
-    def _require_other_eyes(self, proposal: Proposal) -> None:
-        if self._four_eyes and proposal.proposed_by == current_actor():
-            why = f"the proposal at position {proposal.position} is your own; somebody else has to approve it"
-            raise errors.InvalidInput("positions", why)
 
     def _doing(self, proposal: Proposal, act: Act) -> Work:
         """Return the work that does an act now. What it reaches is inside of the scope of its proposal."""
@@ -338,9 +328,9 @@ def _checked(act: Any) -> Act:
 
 
 def _edited(act: Act, edit: Mapping[str, Any]) -> Act:
-    if not edit:
+    if edit == {}:
         return act
-    if not isinstance(act, AssertFact) or not edit.keys() <= {*EDITED}:
+    if not isinstance(act, AssertFact) or not isinstance(edit, Mapping) or not edit.keys() <= {*EDITED}:
         raise errors.InvalidInput("edits", f"of a proposed fact can be changed: {', '.join(EDITED)}; of others nothing")
     return _checked(replace(act, **edit))
 

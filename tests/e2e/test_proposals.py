@@ -63,9 +63,11 @@ def test_an_approval_may_change_the_fact_and_both_are_kept(store):
     (kept,) = store.proposals(state="approved")
     assert (fact.value, fact.valid_from.month, kept.act.value) == ("Lisboa", 3, "Lisbon")
     other = store.propose(AssertFact("zip", "1000"))
-    for edit in ({"maker": "me"}, {"value": float("nan")}, {"valid_from": "soon"}, {"key": "*"}):
+    for edit in ({"maker": "me"}, {"value": float("nan")}, {"valid_from": "soon"}, {"key": "*"}, "x"):
         with pytest.raises(errors.InvalidInput):
-            store.approve(other, edits={other.position: edit})
+            store.approve(other, edits={str(other.position): edit})
+    with pytest.raises(errors.InvalidInput, match="no position among"):
+        store.approve(other, edits={"first": {"value": 1}})
     assert [item.position for item in store.proposals()] == [other.position]
 
 

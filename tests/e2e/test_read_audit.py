@@ -81,7 +81,7 @@ def test_what_gives_back_what_was_given_writes():
         of if isinstance(of, str) else of.__name__ for of in (one.method.__annotations__["return"] for one in gives)
     }
     assert "switch" in {operation.name for operation in gives}
-    assert answers == {"Turn", "Results[Turn]", "Session", "Checkpoint", "Task", "Distrust"}
+    assert answers == {"Turn", "Results[Turn]", "Session", "Checkpoint", "Task", "Distrust", "Proposal"}
 
 
 def test_a_preview_a_ticket_and_a_refusal_that_names_sessions_leave_lines(store, file):
