@@ -49,7 +49,6 @@ from mnemolog.projections.recall.question import question
 from mnemolog.projections.sql import distrust, fact_queries, queries, shown
 from mnemolog.results import Note, Task
 
-BATCH_MAX: Final = 1_000
 STREAMS_KEPT_MAX: Final = 10_000
 """Streams for which it is remembered whose they are; that of another one is read again."""
 _HEADINGS: Final = {
@@ -201,7 +200,7 @@ class Subject:
         return {"record": kind, **self._own.admitted(item).to_dict(), **more}
 
     def _history(self, progress: Progress | None) -> Iterator[dict[str, Any]]:
-        for reached, batch in self._own.read(after=ORIGIN, upto=self._known.upto, batch_max=BATCH_MAX):
+        for reached, batch in self._own.read(after=ORIGIN, upto=self._known.upto):
             yield from (self._happened(item) for item in batch if not self._is_fact(item))
             with self._projections.views().database.reading() as connection:
                 for made, position in distrust.about(connection, [item.position for item in batch]):

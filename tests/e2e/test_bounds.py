@@ -502,7 +502,6 @@ NO_BOUND = {
         api/audit/diff.py BATCH_MAX
         api/audit/exports.py BATCH_MAX
         api/audit/secret_scan.py BATCH_MAX
-        api/audit/subject.py BATCH_MAX
         infra/embedding/encoder.py BATCH_TOKENS_MAX BERT_TOKENS_MAX THREADS_MAX
         infra/log/group_commit.py GROUP_MAX QUEUE_MAX GATHER_S_MAX
         infra/log/head_file.py LINE_BYTES_MAX

@@ -13,6 +13,7 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.domain.session import Original
 from tests.support import FakeClock
 
+pytestmark = pytest.mark.local
 ALICE, BOB = "acme/alice", "acme/bob"
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
 
