@@ -14,9 +14,10 @@ from mnemolog.domain import errors
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.projections.drift import LOST_HISTORY
 from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.ports import AuditableLog
-from mnemolog.projections.quarantine import LOST_HISTORY, Quarantine
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.opening import opened

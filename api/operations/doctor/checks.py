@@ -29,12 +29,13 @@ from mnemolog.operations.known_backups import (
     put_keys_back,
     restore_newest_backup,
 )
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.verify import Witness, of_the_file, quick_verify, sample, verify
 from mnemolog.projections.health.witnesses import lost_turns, witnesses_of
 from mnemolog.projections.maintenance.context import Issue, IssueWithFix, Severity, StoreContext
 from mnemolog.projections.maintenance.context import Kind as IssueKind
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, Drift
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.sql.database import fetch
 
 _LOG_MATTERS: Final = "The log is the source of truth. Nothing here can restore what it has lost."

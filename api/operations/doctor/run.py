@@ -18,11 +18,11 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import checks
 from mnemolog.operations.known_backups import restore_newest_backup
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.maintenance.context import Issue, IssueWithFix, StoreContext
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.registry import PROJECTIONS
 
 _AWAY: Final = "unreachable"
