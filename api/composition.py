@@ -11,8 +11,7 @@ from mnemolog.application.distrust import Distrusts
 from mnemolog.application.facts import FactKeys, Facts
 from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.read_audit import ReadsFile, reading
-from mnemolog.application.session_list import SessionList
-from mnemolog.application.session_service import Sessions
+from mnemolog.application.session_service import SessionList, Sessions
 from mnemolog.application.switches import Agents, Switches
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents
@@ -48,8 +47,7 @@ from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch import Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import StoreState
+from mnemolog.projections.recall.prefetch import Prefetcher, StoreState
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.store_options import StoreOptions

@@ -44,7 +44,7 @@ from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import local_path, make_folder
@@ -93,10 +93,11 @@ class LogAggregateRecorder(AggregateRecorder):
         self.log, self._prefix, self._id_type = log, prefix, id_type
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
-        """Append all of `stored_events` or none. Raises `IntegrityError` for a version that is taken."""
-        if stored_events:
-            self.log.appends.transact(partial(self._append, stored_events))
-        return None
+        """Append all of `stored_events` or none, and return their positions.
+
+        Raises `IntegrityError` for a version that is taken.
+        """
+        return self.log.appends.transact(partial(self._append, stored_events)) if stored_events else []
 
     def select_events(
         self,
@@ -155,10 +156,6 @@ class LogApplicationRecorder(LogAggregateRecorder, ApplicationRecorder):
 
     They rise and may skip: other applications and agents append to the same log.
     """
-
-    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
-        """Append all of `stored_events` or none, and return their positions. Raises as `LogAggregateRecorder` does."""
-        return self.log.appends.transact(partial(self._append, stored_events)) if stored_events else []
 
     def select_notifications(
         self,

@@ -21,7 +21,7 @@ from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
+from mnemolog.projections.recall.prefetch import PrefetchResult, Request, Ticket
 from mnemolog.projections.recall.question import RecallOptions, SearchOptions, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import Checkpoint, NewTurn

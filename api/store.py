@@ -37,7 +37,7 @@ from mnemolog.infra.runtime.files import local_path
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.operations.backup import BackupReport, make_backup
 from mnemolog.operations.known_backups import noted_witnesses
-from mnemolog.operations.rebuild import Rebuildable, rebuild
+from mnemolog.operations.service import Rebuildable, rebuild
 from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted

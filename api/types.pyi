@@ -37,7 +37,7 @@ from .forgetting.results import (
 from .forgetting.retention import RetentionReport
 from .infra.runtime.fork_guard import OfOneProcess
 from .operations.backup import BackupReport
-from .operations.doctor.run import DoctorReport
+from .operations.doctor import DoctorReport
 from .operations.nodes import Nodes
 from .operations.status import WalStatus
 from .projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
@@ -47,7 +47,7 @@ from .projections.maintenance.context import CacheStatus, Issue, RebuildReport, 
 from .projections.ports import Progress
 from .projections.projector import ProjectorStatus
 from .projections.quarantine import QuarantineStatus
-from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
+from .projections.recall.prefetch import PrefetchReason, PrefetchResult, Ticket
 from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from .results import Model, ModelActivation, ModelDrop, PlannedEvent, RestorePreview, SwitchPreview, ValueChange
 from .working_memory import MemoryView, WorkingMemory

@@ -14,7 +14,6 @@ from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.application.switches import Switches
 from mnemolog.application.visible_events import VisibleEvents
-from mnemolog.domain import checkpoints
 from mnemolog.domain import working_memory as memory
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.position import Micros
@@ -97,7 +96,7 @@ class MemoryView(ABC):
 
     def checkpoints(self) -> Results[Checkpoint]:
         """Return the checkpoints, including inherited ones, oldest first."""
-        return Results(Checkpoint.of(found) for found in checkpoints.checkpoints(self._state()))
+        return Results(Checkpoint.of(found) for found in memory.checkpoints(self._state()))
 
     def lineage(self) -> list[str]:
         """Return the ids of the session's ancestors, root first, then its own."""
@@ -218,7 +217,7 @@ class WorkingMemory(MemoryView):
         Raises `CheckpointExists` if the session has a checkpoint of that name.
         """
         created = self._decide(
-            lambda state, _: checkpoints.create_checkpoint(
+            lambda state, _: memory.create_checkpoint(
                 self.id,
                 state,
                 checkpoint_id=secrets.token_hex(8),
@@ -256,16 +255,16 @@ class WorkingMemory(MemoryView):
         found: list[Checkpoint] = []
 
         def decision(state: SessionState | None, _: Micros) -> list[Event]:
-            events = checkpoints.restore_checkpoint(self.id, state, wanted)
+            events = memory.restore_checkpoint(self.id, state, wanted)
             if state is not None:
-                found.append(Checkpoint.of(checkpoints.find_checkpoint(state, wanted)))
+                found.append(Checkpoint.of(memory.find_checkpoint(state, wanted)))
             return events
 
         made = self._decide(decision)
         if not found and isinstance(
             restored := made[-1].event, CheckpointRestored
         ):  # By an earlier try of this request.
-            return Checkpoint.of(checkpoints.find_checkpoint(self._state(), restored.id))
+            return Checkpoint.of(memory.find_checkpoint(self._state(), restored.id))
         return found[-1]
 
     def delete_checkpoint(self, checkpoint: Checkpoint | str) -> None:
@@ -274,7 +273,7 @@ class WorkingMemory(MemoryView):
         - `checkpoint`: the checkpoint, its id or its name
         """
         wanted: str = name_of(checkpoint, Checkpoint, "checkpoint")
-        self._decide(lambda state, _: checkpoints.delete_checkpoint(self.id, state, wanted))
+        self._decide(lambda state, _: memory.delete_checkpoint(self.id, state, wanted))
 
     def _decide(self, decision: Decision) -> list[RecordedEvent]:
         """Append the events that `decision` returns for the current state, under the write lock."""

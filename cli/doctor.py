@@ -30,9 +30,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.hints import Hint
 from mnemolog.domain.request import acting_as, as_it_is
-from mnemolog.operations.doctor.checks import missing_keys
-from mnemolog.operations.doctor.run import DoctorReport, unopened, usual_model
-from mnemolog.operations.doctor.run import doctor as examine
+from mnemolog.operations.doctor import DoctorReport, missing_keys, unopened, usual_model
+from mnemolog.operations.doctor import doctor as examine
 from mnemolog.operations.known_backups import after_findings
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.maintenance.context import Issue

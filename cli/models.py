@@ -15,7 +15,7 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.operations.rebuild import Rebuildable
+from mnemolog.operations.service import Rebuildable
 from mnemolog.projections.maintenance.context import RebuildReport
 
 

@@ -45,7 +45,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, named, one_line, visible_lines
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.options import Option, options_of, takes_options
-from mnemolog.domain.unicode_normalization import normalized
+from mnemolog.domain.spelling import normalized
 from mnemolog.projections.context.answer import Context, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.read_models import StandingStatement, Turn

@@ -19,7 +19,7 @@ from mnemolog.domain.language import LANGUAGES
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.operations.status import Status, WalStatus
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.maintenance.context import PRESENT

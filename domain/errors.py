@@ -86,6 +86,12 @@ class MnemologError(Exception):
     def hint(self, hint: str) -> None:
         self._hint = hint
 
+    def saying(self, message: str = "", *, hint: str = "") -> Self:
+        """Return this error with another message, or another hint, where they are given."""
+        self.args = (message,) if message else self.args
+        self.hint = hint or self.hint
+        return self
+
     def _advice(self) -> str:
         """Return what to do, from the attributes of the error."""
         return type(self)._hint
@@ -621,9 +627,8 @@ class ModelUnavailable(ModelError):
     @classmethod
     def not_found(cls, model: str, where: str, *, installed: Sequence[str], hint: str) -> Self:
         """Return the error for a name that no model has, with the names of those on this machine."""
-        error = cls(model, where, hint=hint)
-        error.args = (f"no model {model!r} {where}; installed: {', '.join(installed) or 'none'}",)
-        return error
+        named = f"no model {model!r} {where}; installed: {', '.join(installed) or 'none'}"
+        return cls(model, where, hint=hint).saying(named)
 
 
 class ModelRefused(ModelError):

@@ -93,9 +93,9 @@ class Settings:
         query = "SELECT pg_backend_pid()"
         with psycopg.connect(**self._parameters) as other:
             if other.execute(query).fetchone() == (backend,) or driver.execute(query).fetchone() != (backend,):
-                error = errors.StoreError("the connection goes through a pooler that shares sessions by transaction")
-                error.hint = "connect to PostgreSQL itself, or to a pooler in session mode (`pool_mode = session`)"
-                raise error
+                why = "the connection goes through a pooler that shares sessions by transaction"
+                hint = "connect to PostgreSQL itself, or to a pooler in session mode (`pool_mode = session`)"
+                raise errors.StoreError(why).saying(hint=hint)
 
     def connect_again(self, check: Callable[[Driver], object] | None = None) -> Driver:
         """Return a new connection to a server that answered before. Raises the driver's errors, and those of `check`.
@@ -170,12 +170,10 @@ def error_of(error: BaseException, path: Path, *, busy_timeout_s: float) -> erro
         case "53100":  # disk_full
             return errors.StorageFull(path)
         case "42501" | "25006":  # insufficient_privilege, read_only_sql_transaction
-            refused = errors.StoreNotWritable(path, said)
-            refused.args = (f"the database that {path} names refuses this: {said}",)
-            refused.hint = (
-                "use a user whose roles allow it (docs/postgres.md, Roles), on a server that is not a standby"
+            return errors.StoreNotWritable(path, said).saying(
+                f"the database that {path} names refuses this: {said}",
+                hint="use a user whose roles allow it (docs/postgres.md, Roles), on a server that is not a standby",
             )
-            return refused
         case "54000":  # program_limit_exceeded
             return errors.InvalidInput("stream", f"its name and the key are too long together: {said}")
         case "XX001" | "XX002":  # data_corrupted, index_corrupted

@@ -24,7 +24,7 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.database import tracked
 from mnemolog.projections.sql.opening import open_unproved, open_views
-from mnemolog.projections.sql.span_queries import positions_in
+from mnemolog.projections.sql.queries import positions_in
 from mnemolog.projections.vectors.model_vectors import Models, Vectors
 
 

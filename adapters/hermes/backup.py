@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.store import MemoryStore
 
 

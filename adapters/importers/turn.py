@@ -29,7 +29,7 @@ from mnemolog.domain.position import to_micros
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id
-from mnemolog.domain.unicode_normalization import normalized
+from mnemolog.domain.spelling import normalized
 
 
 class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,12 @@ from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
 from mnemolog.adapters.support.store_access import recalls_of, visible_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.limits import RECALL_K_MAX
-from mnemolog.projections.context.rendering import day, indented, label
+from mnemolog.projections.context.answer import day, indented, label
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.recall.passages import marked
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request
+from mnemolog.projections.recall.prefetch import PrefetchReason, Request
 from mnemolog.session import Session
 
 WAIT_S: Final = 2.0

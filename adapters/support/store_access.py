@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 from mnemolog.aio.store import AsyncMemoryStore, AsyncSession
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import run_in
-from mnemolog.application.session_list import SessionList
-from mnemolog.application.session_service import Attributes, Sessions
+from mnemolog.application.session_service import Attributes, SessionList, Sessions
 from mnemolog.application.switches import Switches, SwitchHow
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents

@@ -27,7 +27,7 @@ from mnemolog.domain.position import Position
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.recall.prefetch_ticket import (
+from mnemolog.projections.recall.prefetch import (
     Outcome,
     PrefetchReason,
     PrefetchResult,

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from mnemolog.domain import checkpoints, embedding_model, errors, session, switching, working_memory
+from mnemolog.domain import embedding_model, errors, session, switching, working_memory
 from mnemolog.domain.events import (
     Event,
     Forgotten,
@@ -126,9 +126,7 @@ def _if_inside(tx: Transaction, session_id: str, states: SessionStates) -> Sessi
 
 
 def _taken(session_id: str, why: str) -> errors.SessionExists:
-    taken = errors.SessionExists(session_id, why)
-    taken.hint = "nothing was written; choose another id"
-    return taken
+    return errors.SessionExists(session_id, why).saying(hint="nothing was written; choose another id")
 
 
 def record_turn(
@@ -245,9 +243,9 @@ class Restored(msgspec.Struct, frozen=True):
 def restore(tx: Transaction, session_id: str, states: SessionStates, checkpoint: str) -> Restored:
     """Restore working memory from a checkpoint, given by id or name."""
     before = session.opened(session_id, state_in(tx, session_id, states))
-    found = checkpoints.find_checkpoint(before, checkpoint)
+    found = working_memory.find_checkpoint(before, checkpoint)
     hidden = len(last_visible(tx, before.spans, after=found.position))
-    decide(tx, session_id, states, lambda state: checkpoints.restore_checkpoint(session_id, state, checkpoint))
+    decide(tx, session_id, states, lambda state: working_memory.restore_checkpoint(session_id, state, checkpoint))
     after = session.known(session_id, state_in(tx, session_id, states))
     return Restored(found, before, after, hidden)
 

@@ -36,8 +36,7 @@ from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covered, parse_scopes
-from mnemolog.domain.spelling import spelled
-from mnemolog.domain.unicode_normalization import normalized
+from mnemolog.domain.spelling import normalized, spelled
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache

@@ -12,7 +12,6 @@ from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, session, working_memory
-from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
 from mnemolog.domain.limits import checked_label, checked_whole
 from mnemolog.domain.moments import When, position_at
@@ -30,6 +29,7 @@ from mnemolog.domain.switching import (
     left_by,
     parse_switch_reason,
 )
+from mnemolog.domain.working_memory import find_checkpoint
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.sql.session_pages import Group
 

@@ -39,12 +39,10 @@ from mnemolog.infra.runtime.files import make_folder, read_file, write_unsynced
 
 
 def _already_created(key: str, position: Position) -> errors.DuplicateKey:
-    error = errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=position)
-    error.args = (
+    return errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=position).saying(
         f"a token was created with the key {key!r}, at position {position}; its secret cannot be shown again",
+        hint="revoke that token, and create another one with a new key",
     )
-    error.hint = "revoke that token, and create another one with a new key"
-    return error
 
 
 def revoke(tx: Transaction, ids: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.session import last_seen, unhidden
-from mnemolog.domain.similar_labels import closest
+from mnemolog.domain.spelling import closest
 from mnemolog.domain.state import SessionState, Span, Spans, cut
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog

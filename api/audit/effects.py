@@ -25,7 +25,7 @@ from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
-from mnemolog.projections.sql.span_queries import positions_in
+from mnemolog.projections.sql.queries import positions_in
 
 ROW: Final = ("what", "position", "at", "session", "who", "text")
 """The head of a CSV of effects."""

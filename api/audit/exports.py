@@ -144,9 +144,8 @@ class ExportReader:
 
     def refused(self, why: str) -> ImportRefused:
         """Return the error for the line that was read last."""
-        refused = ImportRefused(self._path, self._number, why)
-        refused.hint = "name an export, as it was written, or the folder of a store"
-        return refused
+        hint = "name an export, as it was written, or the folder of a store"
+        return ImportRefused(self._path, self._number, why).saying(hint=hint)
 
     def _decoded(self) -> Iterator[ExportLine]:
         for number, text in self._lines:

@@ -23,8 +23,7 @@ from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
-from mnemolog.projections.context.receipts import digest_of
-from mnemolog.projections.context.rendering import FORMAT
+from mnemolog.projections.context.answer import FORMAT, digest_of
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.context.token_counting import Tokenizer, counter_of
 from mnemolog.projections.ports import Progress, tell

@@ -20,11 +20,19 @@ from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.store_layout import SEEN_HEAD
-from mnemolog.infra.log import head_file
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.seen_head import Line, append_next_head, read_heads
 from mnemolog.operations.known_backups import noted_witnesses
-from mnemolog.projections.health.verify import Verification, Witness, lost_heads, of_the_file, quick_verify, verify
-from mnemolog.projections.health.witnesses import IN_QUARANTINE, witnesses_of
+from mnemolog.projections.health.verify import (
+    IN_QUARANTINE,
+    Verification,
+    Witness,
+    lost_heads,
+    of_the_file,
+    quick_verify,
+    verify,
+    witnesses_of,
+)
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress
 
@@ -54,7 +62,7 @@ def verify_store(
         found,
         sound=found.sound and not named,
         findings=(*named, *found.findings),
-        moved_to=log.moved_to(),
+        moved_to=log.usable_engine.moved_to(),
         accepted=tuple(accepted),
     )
 
@@ -64,7 +72,7 @@ def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
     if expect_head is not None:
         yield Witness("the expected head", parse_head("expect_head", expect_head))
     if heads is not None:
-        for line, head in head_file.read_heads(heads):
+        for line, head in read_heads(heads):
             yield Witness(f"{heads.name} line {line}", head)
 
 
@@ -185,7 +193,7 @@ def _go_on(log: EventLog, lost: dict[str, str], *, reason: str) -> None:
 def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
     """Append the head of the log to a file of heads, unless the last head in it contradicts the log."""
 
-    def head_after(last: head_file.Line | None) -> Head:
+    def head_after(last: Line | None) -> Head:
         head = log.head()
         if last is not None:
             line, noted = last
@@ -195,12 +203,12 @@ def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
         noted_at = to_datetime(now).isoformat()
         return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
 
-    return head_file.append_head(file, head_after)
+    return append_next_head(file, head_after)
 
 
 def kept_outside(file: Path | None) -> list[Witness]:
     """Return the last head of a file outside of the store."""
-    heads = head_file.read_heads(file, from_end=True) if file is not None and file.exists() else ()
+    heads = read_heads(file, from_end=True) if file is not None and file.exists() else ()
     return [Witness(f"{file}:{line}", head) for line, head in heads][-1:]
 
 

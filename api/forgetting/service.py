@@ -26,8 +26,7 @@ from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
-from mnemolog.forgetting.certificate import certificate_of
-from mnemolog.forgetting.history import Request
+from mnemolog.forgetting.history import Request, certificate_of
 from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
 from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.engine import KeyErasure

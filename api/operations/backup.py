@@ -22,7 +22,7 @@ from mnemolog.infra.keys.keyring import check
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.files import temporary_folder, write_synced
 from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
@@ -30,8 +30,7 @@ from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys,
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import counting, opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, failed_commands, noted_witnesses, remember_backup
-from mnemolog.projections.health.verify import Verification, Witness
-from mnemolog.projections.health.witnesses import witnesses_of
+from mnemolog.projections.health.verify import Verification, Witness, witnesses_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.sql import checked_json
 
@@ -74,9 +73,8 @@ def make_backup(
     witnesses = [Witness("the open store", log.head())]  # Raises for a store that is closed.
     _refuse_inside(store, target, keys)
     if not replace and (target / BACKUP_FILE).exists():
-        refused = errors.BackupRefused(target, "it has an earlier backup")
-        refused.hint = Hint("nothing was changed; name another folder, or replace that backup: ", again(replace=True))
-        raise refused
+        hint = Hint("nothing was changed; name another folder, or replace that backup: ", again(replace=True))
+        raise errors.BackupRefused(target, "it has an earlier backup").saying(hint=hint)
     manifests.require_free(target, of=log_id if replace else None)
     if replace and (target / BACKUP_FILE).exists():
         earlier = manifests.read(target)
@@ -85,11 +83,11 @@ def make_backup(
         require_keys_folder(keys, log_id)
     try:
         with temporary_folder(_TEMPORARY, target) as temporary:
-            moved = counting(progress, log.size_bytes())
+            moved = counting(progress, log.usable_engine.size_bytes())
             witnesses += noted_witnesses(store, log_id)
             witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
-            log.copy_to(temporary / LOG_FILE, moved=moved)
-            moved(log.size_bytes())  # It may be shorter than it was.
+            log.usable_engine.copy_to(temporary / LOG_FILE, moved=moved)
+            moved(log.usable_engine.size_bytes())  # It may be shorter than it was.
             manifest, kept = _checked(temporary, log, keys, witnesses, progress)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:

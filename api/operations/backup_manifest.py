@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.files import as_store_error, make_folder, open_file, publish_folder, read_file, write_pieces
 from mnemolog.projections.sql import checked_json
 

@@ -104,7 +104,7 @@ def copy_store(
     with ExitStack() as opened:
         reads = dry_run or not move
         original = opened.enter_context(closing(open_log(folder, clock=SystemClock(), create=False, read_only=reads)))
-        moved_to, head = original.moved_to(), original.head()
+        moved_to, head = original.usable_engine.moved_to(), original.head()
         where = _database(address or read_address(place)) or str(place.absolute())
         if move and moved_to not in ("", where):
             raise errors.StoreNotWritable(folder, f"the log was moved to {moved_to}")
@@ -175,10 +175,11 @@ def _target(source: EventLog, place: Path, address: LogAddress | None, *, dry_ru
 def _note_move(source: EventLog, copy: EventLog, where: str, head: Head) -> None:
     """Note in the source that it was moved. Raises `BackupRefused` if it has grown, `InvalidInput` for one log."""
     if not source.engine.set_moved_to(where, head=head.position):
-        error = errors.BackupRefused(source.path.parent, "events were recorded in it while it was copied")
-        error.hint = "the copy stays, and the store was not moved: stop all of its writers, then run the copy again"
-        raise error
-    if copy.moved_to():  # The URLs differ, and name the same database.
+        hint = "the copy stays, and the store was not moved: stop all of its writers, then run the copy again"
+        raise errors.BackupRefused(source.path.parent, "events were recorded in it while it was copied").saying(
+            hint=hint
+        )
+    if copy.usable_engine.moved_to():  # The URLs differ, and name the same database.
         source.engine.set_moved_to("", head=head.position)
         raise errors.InvalidInput("target", "it is the source")
 

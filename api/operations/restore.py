@@ -28,7 +28,7 @@ from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.open import keys_of, open_log
 from mnemolog.infra.log.seen_head import Known, SeenHead
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import local_path, temporary_folder
 from mnemolog.operations import backup_manifest as manifests

@@ -22,7 +22,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
-from mnemolog.operations.doctor.checks import missing_keys
+from mnemolog.operations.doctor import missing_keys
 from mnemolog.operations.known_backups import after_findings, noted_witnesses, put_keys_back
 from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
@@ -116,7 +116,8 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
-    address, moved_to, projector = read_address(layout.folder), log.moved_to(), projections.projector_status()
+    address, moved_to = read_address(layout.folder), log.usable_engine.moved_to()
+    projector = projections.projector_status()
     return Status(
         path=str(layout.folder),
         read_only=log.is_read_only,
@@ -127,7 +128,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
         digest=head.digest,
         database="" if address is None else address.shown(),
         moved_to=moved_to,
-        log_bytes=log.size_bytes(),
+        log_bytes=log.usable_engine.size_bytes(),
         wal=wal,
         sessions=views.sessions,
         turns=views.turns,

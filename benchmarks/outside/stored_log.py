@@ -21,7 +21,7 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.infra.keys.keyring import Sealer
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock
 from tests.postgres import connect, put_log_in_postgres
 

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mnemolog.domain.unicode_normalization import normalized
+from mnemolog.domain.spelling import normalized
 
 CHUNKER_VERSION: Final = "1"
 """Part of every model's fingerprint. Raise it with any change that moves a cut, OVERLAP_TOKENS included."""

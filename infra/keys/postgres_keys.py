@@ -129,13 +129,11 @@ class PostgresKeys:
 
     def missing(self, why: str) -> errors.KeysMissing:
         """See `KeysEngine`."""
-        error = errors.KeysMissing(self._path, why)
-        error.args = (f"{self._named} does not have the keys of this log: {why}",)
-        error.hint = (
-            f"nothing counts as forgotten; grant the role {ROLE} to this user, name the database that has the keys as "
-            f"`keys` in {self._path}, or restore the backup of that database"
+        return errors.KeysMissing(self._path, why).saying(
+            f"{self._named} does not have the keys of this log: {why}",
+            hint=f"nothing counts as forgotten; grant the role {ROLE} to this user, name the database that has the "
+            f"keys as `keys` in {self._path}, or restore the backup of that database",
         )
-        return error
 
     def is_there(self) -> bool:
         """See `KeysEngine`."""

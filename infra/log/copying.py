@@ -97,9 +97,8 @@ def _require_beginning(source: EventLog, target: EventLog, position: Position, d
 
 
 def _refused(target: EventLog, why: str) -> errors.BackupRefused:
-    error = errors.BackupRefused(target.path.parent, why)
-    error.hint = "nothing there was changed; name another folder, or another log of the database"
-    return error
+    hint = "nothing there was changed; name another folder, or another log of the database"
+    return errors.BackupRefused(target.path.parent, why).saying(hint=hint)
 
 
 def _staged(row: LogRow) -> StagedRow:

@@ -55,9 +55,8 @@ class LogIdentity(NamedTuple):
 
 def moved(path: Path, moved_to: str, *, undo: str) -> StoreNotWritable:
     """Return the error of appends to a log that was moved. `undo` says how to give up the move."""
-    error = StoreNotWritable(path, f"the log was moved to {moved_to}")
-    error.hint = f"nothing was written; use the store there, or to give up the move: {undo}"
-    return error
+    hint = f"nothing was written; use the store there, or to give up the move: {undo}"
+    return StoreNotWritable(path, f"the log was moved to {moved_to}").saying(hint=hint)
 
 
 class LogConnection(Protocol):

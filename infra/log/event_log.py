@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from itertools import islice
@@ -76,10 +76,11 @@ class EventLog(fork_guard.OfOneProcess):
         """How long to wait for a lock that another process holds, in seconds."""
         return self.engine.busy_timeout_s
 
-    def moved_to(self) -> str:
-        """Return where the log was moved; empty if it was not. A moved log refuses writers that open it."""
+    @property
+    def usable_engine(self) -> LogEngine:
+        """The engine, for what is asked of it alone. Raises `StoreClosed`, `StoreForked`."""
         self.require_usable()
-        return self.engine.moved_to()
+        return self.engine
 
     def epoch(self) -> int:
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""
@@ -407,27 +408,11 @@ class EventLog(fork_guard.OfOneProcess):
 
     def missing_triggers(self) -> list[str]:
         """Return which of the append-only triggers are missing or altered."""
-        self.require_usable()
-        return self.engine.missing_triggers()
+        return self.usable_engine.missing_triggers()
 
     def contradictions(self) -> list[str]:
         """Return what is wrong with the database beside the content of its rows. Reads all of it."""
-        self.require_usable()
-        return self.engine.contradictions()
-
-    def size_bytes(self) -> int:
-        """Return the size of the log on disk."""
-        self.require_usable()
-        return self.engine.size_bytes()
-
-    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
-        """Copy the log of one moment into the new file `target`, durably, without holding up writers.
-
-        `moved` is called with the bytes copied by each step, and may raise to stop. Raises errors of mnemolog, and
-        `OSError` for the target.
-        """
-        self.require_usable()
-        self.engine.copy_to(target, moved=moved)
+        return self.usable_engine.contradictions()
 
     def reading(self) -> AbstractContextManager[LogReader]:
         """Return a reader, for queries of stored rows. Raises `StoreClosed`, `StoreForked`, `HistoryLost`."""

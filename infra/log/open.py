@@ -18,8 +18,7 @@ from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
 from mnemolog.infra.log.seen_head import SeenHead
-from mnemolog.infra.log.sqlite.engine import SqliteEngine
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE, find_or_create
+from mnemolog.infra.log.sqlite.engine import LOG_FILE, SqliteEngine, find_or_create
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.files import is_readable, is_writable, mapped_to_store_errors
 

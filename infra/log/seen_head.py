@@ -3,14 +3,19 @@
 A tail that was cut, a standby that was promoted too early or an older base backup hands out positions a second time.
 A process compares every head that it reads with the last one it has seen. It notes that one in its folder before a
 projection can be built from it, so that it also notices after a restart.
+
+A file of heads is kept outside of the store: `verify` compares the log with it.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head, head_line, parse_head
@@ -18,7 +23,15 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.request import REPORTS
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.files import FILE_MODE, mapped_to_store_errors, open_descriptor, read_file, replace_file
+from mnemolog.infra.runtime.files import (
+    FILE_MODE,
+    mapped_to_store_errors,
+    open_descriptor,
+    open_file,
+    read_file,
+    replace_file,
+    sync,
+)
 
 _LINE_BYTES: Final = 256
 """The note is always so long: it is written over with one call, so that a killed process leaves a whole one."""
@@ -161,3 +174,85 @@ def contradiction(seen: Known, head: Known, digest_there: bytes | None) -> str:
             "the database lost events, and others took their positions"
         )
     return ""
+
+
+LINE_BYTES_MAX: Final = 4_096
+TAIL_BYTES: Final = 1 << 20
+"""Of a larger file only so much of its end is read to find the last head: some 5,000 lines."""
+
+Line = tuple[int, Head]
+"""A head and the number of its line, counted from 1."""
+
+
+def read_heads(path: Path, *, from_end: bool = False) -> Iterator[Line]:
+    """Yield every head of a file, in its order; with `from_end` those in its last MiB, with lines counted from there.
+
+    Raises `WitnessUnreadable`, naming the invalid line.
+    """
+    try:
+        with open_file(path, follow=True) as file:
+            yield from _heads_in(path, file, from_end=from_end)
+    except FileNotFoundError as error:
+        raise errors.WitnessUnreadable(path, None, "there is no such file") from error
+    except OSError as error:
+        raise errors.WitnessUnreadable(path, None, f"cannot be read: {error.strerror or error}") from error
+
+
+def append_next_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
+    """Append a head to a file, which is created if it does not exist. The head is durable when this returns.
+
+    `head_after` receives the last head of the file and returns the next one; where it raises, nothing is written.
+    Only one process does so at a time. Raises `WitnessUnreadable`, `StoreNotWritable`, `StorageFull`.
+    """
+    with mapped_to_store_errors(path):
+        is_new = not path.exists()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with os.fdopen(open_descriptor(path, flags, mode=FILE_MODE, follow=True), "a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                last = None
+                for last in _heads_in(path, file, from_end=True):  # noqa: B007
+                    pass
+                head = head_after(last)
+                _write(file, _separator(file) + head_line(head))
+            finally:  # Closing is not enough: a child forked meanwhile has the file open too.
+                fcntl.flock(file, fcntl.LOCK_UN)
+        if is_new:
+            sync(path.absolute().parent)
+    return head
+
+
+def _heads_in(path: Path, file: BinaryIO, *, from_end: bool) -> Iterator[Line]:
+    number = 0
+    if file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES) if from_end else 0):
+        file.readline(LINE_BYTES_MAX + 1)
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if line.isspace():
+            continue
+        try:
+            yield number, parse_head("head", line.decode())
+        except (errors.InvalidInput, UnicodeDecodeError) as error:
+            why = error.why if isinstance(error, errors.InvalidInput) else "not UTF-8 text"
+            raise errors.WitnessUnreadable(path, number, why) from error
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Append `data` durably. Where there is no room for all of it, nothing is written: half a line is not a head."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        if os.write(file.fileno(), data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.ftruncate(file.fileno(), end)
+        raise
+    os.fsync(file.fileno())
+
+
+def _separator(file: BinaryIO) -> bytes:
+    """Return the separator before the next line: the last line may lack its newline."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return b""
+    file.seek(end - 1)
+    return b"" if file.read(1) == b"\n" else b"\n"

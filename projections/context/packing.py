@@ -10,13 +10,17 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
-from mnemolog.projections.context.rendering import (
+from mnemolog.projections.context.answer import (
     HEADING,
     HEADINGS,
     NOTHING_FITS,
+    BlockKind,
+    ContextBlock,
+    ContextPassage,
     Excerpt,
+    LeftOut,
     Static,
+    WhyLeftOut,
     entry,
     session_heading,
     written,

@@ -20,17 +20,21 @@ from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import is_expired, notes
-from mnemolog.projections.context.answer import BlockKind, Context, ContextPassage, LeftOut, WhyLeftOut
-from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing, left_out
-from mnemolog.projections.context.receipts import receipt_of
-from mnemolog.projections.context.rendering import (
+from mnemolog.projections.context.answer import (
+    BlockKind,
+    Context,
+    ContextPassage,
+    LeftOut,
     Static,
+    WhyLeftOut,
     fact_block,
     note_block,
+    receipt_of,
     standing_block,
     task_block,
     value_block,
 )
+from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing, left_out
 from mnemolog.projections.context.standing import FOLDER, standing_fact, standing_statements
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn

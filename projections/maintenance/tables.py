@@ -29,9 +29,9 @@ from mnemolog.projections.maintenance.context import (
     state_by,
 )
 from mnemolog.projections.quarantine import size_of
-from mnemolog.projections.sql import file_checksum, queries, snapshots
+from mnemolog.projections.sql import queries, snapshots
 from mnemolog.projections.sql.conversation_views import VIEWS
-from mnemolog.projections.sql.database import faults_of
+from mnemolog.projections.sql.database import faults_of, why_not_as_sealed
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import USABLE, SqlProjection, empty, state_of
 from mnemolog.projections.vectors.inventory import survey
@@ -144,7 +144,7 @@ class ConversationViews(Database):
         state, position, sessions, turns = Drift.MISSING, ORIGIN, 0, 0
         if path.exists():
             try:
-                if invalid := file_checksum.why_invalid(path):
+                if invalid := why_not_as_sealed(path):
                     state, why = Drift.DAMAGED, invalid
                 else:
                     with opened(path) as database, database.reading() as connection:
@@ -316,7 +316,7 @@ class Embeddings(Cache):
         path = self.path(context.layout)
         if not path.exists():
             return True
-        from mnemolog.projections.vectors.lookup_by_text import sweep  # It needs numpy.
+        from mnemolog.projections.vectors.embedder import sweep  # It needs numpy.
 
         upto = context.log.head().position
         covered = dict[str, Position]()

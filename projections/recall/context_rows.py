@@ -14,7 +14,7 @@ from mnemolog.domain.state import Span
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.span_queries import in_spans
+from mnemolog.projections.sql.queries import in_spans
 from mnemolog.projections.sql.words import stems_of_each
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.

@@ -17,7 +17,7 @@ from mnemolog.projections.recall.candidates import Ranked
 from mnemolog.projections.recall.passages import SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question
 from mnemolog.projections.sql import distrust, queries
-from mnemolog.projections.sql.span_queries import positions_in
+from mnemolog.projections.sql.queries import positions_in
 
 REACH: Final = 40
 """How many turns before or after a hit are looked at: outputs of tools may lie between a question and its reply."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mnemolog.domain.result import Result, brief
-from mnemolog.domain.unicode_normalization import JOINER, STYLES
+from mnemolog.domain.spelling import JOINER, STYLES
 from mnemolog.projections.recall.text_search import Counts
 from mnemolog.projections.sql.words import stems_among
 

@@ -1,8 +1,12 @@
-"""A question: the query, and which turns may answer it. Validated when it is created."""
+"""A question: the query, and which turns may answer it. Validated when it is created.
+
+The cursor for its next page is opaque text, valid for one question, one log and one ranking.
+"""
 
 from __future__ import annotations
 
 import math
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, Unpack, get_args
@@ -10,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, Unpack
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.encoding import canonical
+from mnemolog.domain.encoding import canonical, to_msgpack
 from mnemolog.domain.limits import (
     RECALL_FILTERS_MAX,
     check_count,
@@ -298,3 +302,63 @@ def _several(field: str, values: Sequence[str]) -> Sequence[str]:
         raise errors.InvalidInput(field, f"expected several, as in [{values!r}], got one text")
     check_count(field, len(values), limit=RECALL_FILTERS_MAX, unit=field)
     return values
+
+
+FORMAT: Final = 2
+_CHECK: Final = 4
+
+_FIELD: Final = "after"
+_HINT: Final = "give `next` of the page before, and ask the same question"
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The end of a page, where the next one continues."""
+
+    format: int = FORMAT
+    log_id: str
+    question: bytes
+    """The digest of the question."""
+    head: Position
+    """The position that the first page refers to."""
+    moment: Micros
+    """When it was judged what holds."""
+    as_of: bool
+    """Whether the caller gave that position."""
+    passed_over: int
+    candidates: int
+    order: bytes
+    """The digest of the hits returned so far, in order."""
+    vectors_cover: Position | None
+    model: str | None
+    ranking: str
+    """The name of the ranking that ordered them."""
+
+
+# Made at import: `checked_json` has the reason.
+_DECODER: Final = msgspec.msgpack.Decoder(Cursor)
+
+
+def encode_cursor(cursor: Cursor) -> str:
+    """Return a cursor as text."""
+    made = to_msgpack(cursor)
+    return urlsafe_b64encode(made + sha256(made).digest()[:_CHECK]).decode().rstrip("=")
+
+
+def decode_cursor(text: str) -> Cursor:
+    """Return the cursor that `encode` encoded. Raises `InvalidInput` for any other text."""
+    if not isinstance(text, str):
+        raise errors.InvalidInput(_FIELD, f"expected text, got {type(text).__name__}; {_HINT}")
+    try:
+        stored = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        made, check = stored[:-_CHECK], stored[-_CHECK:]
+        cursor = _DECODER.decode(made)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise errors.InvalidInput(_FIELD, f"{text[:40]!r} is no cursor of a recall; {_HINT}") from error
+    if sha256(made).digest()[:_CHECK] != check or cursor.format != FORMAT:
+        raise errors.InvalidInput(_FIELD, f"{text[:40]!r} is no cursor of this mnemolog, or was changed; {_HINT}")
+    return cursor
+
+
+def cursor_refused(why: str) -> errors.InvalidInput:
+    """Return the error for a cursor that does not match."""
+    return errors.InvalidInput(_FIELD, f"{why}; {_HINT}")

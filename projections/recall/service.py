@@ -27,13 +27,20 @@ from mnemolog.domain.state import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall import cursor as cursors
 from mnemolog.projections.recall.answer import RERANKER, Recall
 from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, with_neighbours
-from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
-from mnemolog.projections.recall.question import TEXT, VECTOR, Floor, Question
+from mnemolog.projections.recall.question import (
+    TEXT,
+    VECTOR,
+    Cursor,
+    Floor,
+    Question,
+    cursor_refused,
+    decode_cursor,
+    encode_cursor,
+)
 from mnemolog.projections.recall.ranking import Page, Ranking
 from mnemolog.projections.recall.receipts import model_of, receipt_of
 from mnemolog.projections.recall.request import Kind
@@ -234,10 +241,10 @@ class Recalls:
             if after is not None:
                 if min_position is not None:
                     raise errors.InvalidInput("min_position", "a later page has the vectors of the first: leave it out")
-                cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=then)
+                cursor = self._checked(decode_cursor(after), question, newest=newest, as_of=then)
                 with views.database.reading() as connection:
                     if not cursor.as_of and distrust.last_change(connection) > cursor.head:
-                        raise cursors.refused("what is distrusted has changed since: begin with the first page")
+                        raise cursor_refused("what is distrusted has changed since: begin with the first page")
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
                 basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model), moment=cursor.moment)
             if min_position is not None:
@@ -248,7 +255,7 @@ class Recalls:
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
             answer = self._answer(question, basis, views, snapshot)
             if cursor is not None and cursor.order != answer.ranking.digest(cursor.passed_over):
-                raise cursors.refused("the pages before cannot be reproduced: begin with the first")
+                raise cursor_refused("the pages before cannot be reproduced: begin with the first")
             if min_position is not None and question.mode != TEXT:
                 _require(answer.recall, min_position)
             is_as_of = then is not None if cursor is None else cursor.as_of
@@ -446,20 +453,20 @@ class Recalls:
     def _checked(self, cursor: Cursor, question: Question, *, newest: Position, as_of: int | None) -> Cursor:
         """Return the cursor if it continues this question on this log. Raises `InvalidInput` otherwise."""
         if cursor.log_id != self._log_id or cursor.head > newest:
-            raise cursors.refused("it belongs to another log, or to a longer version of this one")
+            raise cursor_refused("it belongs to another log, or to a longer version of this one")
         if cursor.ranking != RANKING:
-            raise cursors.refused(f"its pages are ranked by {cursor.ranking}, now by {RANKING}: begin again")
+            raise cursor_refused(f"its pages are ranked by {cursor.ranking}, now by {RANKING}: begin again")
         if cursor.question != question.digest():
-            raise cursors.refused("it belongs to another question, or to other filters")
+            raise cursor_refused("it belongs to another question, or to other filters")
         if as_of is not None and as_of != cursor.head:
-            raise cursors.refused(f"it continues as of {cursor.head}, not of {as_of}")
+            raise cursor_refused(f"it continues as of {cursor.head}, not of {as_of}")
         return cursor
 
     def _next(self, question: Question, page: Page, answer: Answer, *, as_of: bool) -> str | None:
         if not answer.ranking.more:
             return None
         end = page.end
-        return cursors.encode(
+        return encode_cursor(
             Cursor(
                 log_id=self._log_id,
                 question=question.digest(),

@@ -1,26 +1,35 @@
 """A SQLite database of a projection. It can be deleted at any time and rebuilt from the log.
 
 Its position in the log is saved in the same transaction as its rows.
+
+SQLite pages have no checksums, so a flipped bit could cause a wrong answer. The seal of a closed database is a file
+beside it with its checksum. Every transaction that writes removes it, and closing the store writes it again once
+everything is in the main file. So a database with a seal must have exactly the sealed bytes. A database without a seal
+(its process was killed, or another process has it open) is not checked.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
+import xxhash
 
 from mnemolog.domain import errors
-from mnemolog.domain.encoding import JSON
+from mnemolog.domain.encoding import JSON, UNDECODABLE, to_json
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.infra.runtime.files import mapped_to_projection_errors
-from mnemolog.projections.sql.file_checksum import break_seal, seal
+from mnemolog.infra.runtime.files import mapped_to_projection_errors, open_file, read_file, replace_file
 
 _FULL: Final = 13  # SQLITE_FULL
 FAULTS_MAX: Final = 10
@@ -30,7 +39,7 @@ FAULTS_MAX: Final = 10
 class ProjectionDatabase:
     """An engine and the path of its file. Its errors are `ProjectionUnreadable` and `StorageFull`.
 
-    - `sealed`: whether closing it writes a checksum (`mnemolog.projections.sql.file_checksum`)
+    - `sealed`: whether closing it writes a checksum (`mnemolog.projections.sql.database`)
     - `files`: the files that are open. Once another file is in the place of one, that is opened
     """
 
@@ -209,3 +218,81 @@ def track(connection: sa.Connection, name: str, to: Tracked) -> None:
     values = {"name": name, "position": to.position, "log_id": to.log_id, "digest": to.digest}
     if connection.execute(_UPSERT, values).rowcount != 1:
         raise AssertionError(f"{name!r} is at or past position {to.position}")
+
+
+SEALED_BYTES_MAX: Final = 1 << 30
+"""Maximum size of a sealed database. Reading a larger one would delay opening and closing by about a second."""
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True):
+    """The expected size and checksum of a database."""
+
+    size_bytes: int
+    xxh3_128: str
+
+
+# Made at import: `checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(Seal)
+
+
+def seal_of(database: Path) -> Path:
+    """Return the path of a database's seal."""
+    return database.with_name(database.name + CHECKSUM_PART)
+
+
+def break_seal(database: Path) -> None:
+    """Remove the seal of a database. Call it under the write lock, before anything is committed."""
+    seal_of(database).unlink(missing_ok=True)
+
+
+def why_not_as_sealed(database: Path) -> str | None:
+    """Return why a database does not match its seal; None if it matches or has no seal."""
+    while (seal := _read(database)) is not None:
+        found = _look(database)
+        if found is None or found == seal:
+            return None
+        if _read(database) == seal:  # Otherwise another process is writing it.
+            return f"its {found.size_bytes:,} bytes are not the {seal.size_bytes:,} that were sealed when it was closed"
+    return None
+
+
+def seal(connection: sa.Connection, database: Path) -> bool:
+    """Seal a database, unless it is sealed, large, or in use. Return whether it has a seal now.
+
+    The connection must not be in a transaction.
+    """
+    if seal_of(database).exists():
+        return True
+    if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
+        return False
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # No other connection writes until it ends.
+    try:
+        log = database.with_name(database.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            return False
+        found = _look(database)
+        if found is None or found.size_bytes > SEALED_BYTES_MAX:
+            return False
+        replace_file(seal_of(database), to_json(found), prefix="seal", synced=False)
+        return True
+    finally:
+        connection.exec_driver_sql("ROLLBACK")
+
+
+def _read(database: Path) -> Seal | None:
+    """Return the seal; None if there is none or it is unreadable, which is harmless."""
+    with suppress(OSError, *UNDECODABLE):
+        return _DECODER.decode(read_file(seal_of(database)))
+    return None
+
+
+def _look(database: Path) -> Seal | None:
+    """Compute the seal of the current file; None if it cannot be read."""
+    try:
+        with open_file(database) as file:
+            if os.fstat(file.fileno()).st_size > SEALED_BYTES_MAX:
+                return Seal(size_bytes=os.fstat(file.fileno()).st_size, xxh3_128="")
+            digest = file_digest(file, xxhash.xxh3_128).hexdigest()
+            return Seal(size_bytes=file.tell(), xxh3_128=digest)
+    except OSError:
+        return None

@@ -20,9 +20,16 @@ from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity
-from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, Views
-from mnemolog.projections.sql.database import NOTHING_READ, TRACKING, ProjectionDatabase, Tracked, fetch, tracked
+from mnemolog.projections.sql.database import (
+    NOTHING_READ,
+    TRACKING,
+    ProjectionDatabase,
+    Tracked,
+    fetch,
+    tracked,
+    why_not_as_sealed,
+)
 from mnemolog.projections.sql.projection import SqlProjection, TrackedTables, state_of
 
 VIEWS_CACHE_BYTES: Final = 8 << 20
@@ -247,7 +254,7 @@ def open_or_rebuild(
 def _why_invalid(path: Path, *, sealed: bool) -> str | None:
     if sqlite.is_marked_read_only(path):
         return sqlite.MARKED_READ_ONLY
-    return file_checksum.why_invalid(path) if sealed else None
+    return why_not_as_sealed(path) if sealed else None
 
 
 def _is_unusable(error: errors.ProjectionUnreadable) -> bool:

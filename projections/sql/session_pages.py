@@ -20,7 +20,7 @@ from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import SESSIONS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.span_queries import turns_until
+from mnemolog.projections.sql.queries import turns_until
 
 ROWS_AT_ONCE: Final = 200
 

@@ -17,7 +17,7 @@ from typing import Final
 import Stemmer
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
-from mnemolog.domain.unicode_normalization import (
+from mnemolog.domain.spelling import (
     JOINER,
     STYLES,
     normalized,

@@ -10,7 +10,7 @@ from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
-from mnemolog.projections.vectors.lookup_by_text import hashes_in_log, vectors_at
+from mnemolog.projections.vectors.embedder import hashes_in_log, vectors_at
 from mnemolog.projections.vectors.manifest import (
     VECTORS_FILE,
     Manifest,
@@ -20,8 +20,8 @@ from mnemolog.projections.vectors.manifest import (
     state_of,
     why_size_invalid,
 )
-from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.rendering import RECIPE
+from mnemolog.projections.vectors.segment import load
 
 
 def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:

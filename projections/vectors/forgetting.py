@@ -19,8 +19,8 @@ from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Log
 from mnemolog.projections.vectors.checked_rows import SomeRows
+from mnemolog.projections.vectors.embedder import text_hashes_of
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
-from mnemolog.projections.vectors.lookup_by_text import text_hashes_of
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     SegmentState,
@@ -30,9 +30,7 @@ from mnemolog.projections.vectors.manifest import (
     segment_folders,
     state_of,
 )
-from mnemolog.projections.vectors.publish import TEMPORARY, Description, load, publish
-from mnemolog.projections.vectors.segment import Positions, Segment
-from mnemolog.projections.vectors.text_hashes import TextHashes
+from mnemolog.projections.vectors.segment import TEMPORARY, Description, Positions, Segment, TextHashes, load, publish
 
 BUILDING: Final = ".building-*"
 

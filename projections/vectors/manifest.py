@@ -87,7 +87,7 @@ VECTORS_FILE: Final = "vectors.q12"
 BLOCKS_FILE: Final = "blocks.bin"
 ROWS_FILE: Final = "rows.i64"
 CONTENTS_FILE: Final = "contents.bin"
-"""Which text each turn has (layout: `text_hashes.py`). Only look-ups by text read it."""
+"""Which text each turn has (layout: `segment.py`). Only look-ups by text read it."""
 INDEX_FILE: Final = "index.faiss"
 FILES: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, CONTENTS_FILE, INDEX_FILE})
 """Every file that a manifest may name. Another name is no part of a segment: a store may come from an untrusted source,

@@ -14,8 +14,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Unpack, cast
 
 import msgspec
 
-from mnemolog.application.session_list import scope_warning
-from mnemolog.application.session_service import checked_turn
+from mnemolog.application.session_service import checked_turn, scope_warning
 from mnemolog.audit.results import LogExport
 from mnemolog.audit.service import AuditService
 from mnemolog.audit.subject import SubjectFile
@@ -39,7 +38,7 @@ from mnemolog.operations.service import AdminService
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.prefetch_ticket import (
+from mnemolog.projections.recall.prefetch import (
     HANDED_OUT,
     Outcome,
     PrefetchReason,

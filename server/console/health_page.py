@@ -17,7 +17,7 @@ from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import ends_soon
-from mnemolog.operations.doctor.run import DoctorReport
+from mnemolog.operations.doctor import DoctorReport
 from mnemolog.operations.known_backups import failed_commands, last_backup
 from mnemolog.operations.status import Status
 from mnemolog.projections.drift import MEANS, Drift

@@ -19,7 +19,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
-from mnemolog.projections.context.receipts import digest_of
+from mnemolog.projections.context.answer import digest_of
 from mnemolog.projections.context.token_counting import counter_of
 from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters

@@ -18,7 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
-from mnemolog.domain.similar_labels import closest
+from mnemolog.domain.spelling import closest
 from mnemolog.server.console import (
     audit_page,
     context_page,

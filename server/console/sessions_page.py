@@ -13,7 +13,7 @@ from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.moments import require_one_reading
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.unicode_normalization import normalized
+from mnemolog.domain.spelling import normalized
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.phrases import search_for
 from mnemolog.projections.sql.session_pages import names

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Send
 from mnemolog.adapters.support.store_access import clock_of, tokens_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
-from mnemolog.application.session_list import without_scope_warnings
+from mnemolog.application.session_service import without_scope_warnings
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
 from mnemolog.domain.events import TokenCreated

@@ -30,7 +30,7 @@ from mnemolog.domain.session import Original, SessionHandle
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
+from mnemolog.projections.recall.prefetch import PrefetchReason, PrefetchResult, Stamp, Ticket
 from mnemolog.results import Checkpoint, NewTurn
 from mnemolog.server.http.problems import as_plain
 from mnemolog.server.http.routes import LEFT_OUT_ARGUMENTS, HttpOperation

@@ -11,7 +11,7 @@ from typing import Any
 import faiss
 
 from mnemolog import Hit, MemoryStore, MnemologError
-from mnemolog.projections.vectors import generation, projection, publish
+from mnemolog.projections.vectors import generation, projection, segment
 from tests.children.file_operations import FileOperations
 from tests.support import HashEncoder
 
@@ -23,7 +23,7 @@ def small_parts() -> None:
     """Let few rows be as many as thousands are: more files, merges and an index."""
     generation.ROWS_FREE = 8  # type: ignore[misc]
     projection.BUILD_ROWS = 60  # type: ignore[misc]
-    publish.COARSE_ROWS_MIN = 64  # type: ignore[misc]
+    segment.COARSE_ROWS_MIN = 64  # type: ignore[misc]
 
 
 def answers(store: MemoryStore) -> list[list[tuple[int, float]]]:

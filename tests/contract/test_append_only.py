@@ -8,7 +8,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.projections.health.verify import verify
 from tests.support import append, read_all, settings_of, start
 

@@ -20,7 +20,7 @@ from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
 from tests.children.forking import in_child
@@ -319,7 +319,7 @@ class EventLogContract:
         for call in (
             log.head,
             log.last_given,
-            log.size_bytes,
+            lambda: log.usable_engine.size_bytes(),
             log.missing_triggers,
             lambda: log.digest_at(1),
             lambda: log.appends.transact(append("s", "no")),

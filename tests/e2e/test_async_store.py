@@ -16,7 +16,7 @@ from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from mnemolog.domain.errors import StoreForked
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
+from mnemolog.projections.recall.prefetch import PrefetchReason
 from tests.children.forking import in_child
 from tests.e2e.test_projector import PROMPT_S
 from tests.support import WAIT_S, HashEncoder, StuckEncoder, in_thread, once, start_child, wait_for_queue, wait_until

@@ -8,7 +8,7 @@ import pytest
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, UnknownSession
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import Micros, to_datetime
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
 from tests.golden.make_store import counted_ids, live

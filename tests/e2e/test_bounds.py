@@ -504,7 +504,7 @@ NO_BOUND = {
         api/audit/secret_scan.py BATCH_MAX
         infra/embedding/encoder.py BATCH_TOKENS_MAX BERT_TOKENS_MAX THREADS_MAX
         infra/log/group_commit.py GROUP_MAX QUEUE_MAX GATHER_S_MAX
-        infra/log/head_file.py LINE_BYTES_MAX
+        infra/log/seen_head.py LINE_BYTES_MAX
         infra/log/sqlite/schema.py ROWS_MAX
         infra/postgres.py POOL_MAX
         projections/health/verify.py BATCH_MAX
@@ -513,11 +513,11 @@ NO_BOUND = {
         projections/sql/embeddings.py LOOKUP_MAX DELETED_TOGETHER_MAX FREE_PAGES_MAX
         projections/sql/fact_queries.py ANSWER_TURNS_MAX TOGETHER_MAX
         projections/sql/projection.py BATCH_MAX
-        projections/sql/span_queries.py SPANS_INLINE_MAX
         projections/vectors/generation.py EVENTS_TOGETHER_MAX
         server/client/connection.py CONNECTIONS_MAX
         server/console/jobs.py RUNNING_MAX
         server/http/live_events.py BATCH_MAX READ_MAX
+        projections/sql/queries.py SPANS_INLINE_MAX
     """,
     "shown": """
         adapters/importers/source.py SAMPLES_MAX
@@ -529,10 +529,9 @@ NO_BOUND = {
         api/audit/receipt_audit.py LIMIT
         api/audit/review.py LIMIT
         api/audit/service.py DIFF_TURNS_MAX
-        api/forgetting/certificate.py RANGES_MAX ITEMS_MAX
         api/forgetting/plan.py ASKED_MAX
         api/forgetting/retention.py BATCH_MAX
-        api/operations/doctor/checks.py LISTED_MAX
+        api/operations/doctor.py LISTED_MAX
         cli/forgetting.py PREVIEWED_MAX POSITIONS_MAX
         cli/terminal.py _WIDTH_MIN _SHORTENED_MIN
         domain/display.py LINE_CHARACTERS_MAX TEXT_CHARACTERS_MAX
@@ -555,6 +554,7 @@ NO_BOUND = {
         server/console/rendering.py TEXT_CHARACTERS_MAX EXCERPT_CHARACTERS_MAX RAW_CHARACTERS_MAX
         server/console/session_page.py TURNS_MAX VALUES_MAX NOTES_MAX RECEIPTS_MAX NEAR_MAX OTHERS_MAX
         server/console/sessions_page.py ROWS_MAX FOUND_MAX TURNS_MAX NAMES_MAX
+        api/forgetting/history.py RANGES_MAX ITEMS_MAX
     """,
     "how it works": """
         adapters/importers/formats/flat.py LEVELS_MAX
@@ -564,15 +564,13 @@ NO_BOUND = {
         api/application/session_service.py ATTEMPTS_MAX
         api/audit/receipt_audit.py SCORES_DIFFER_MAX
         api/models/service.py CATCH_UP_PASSES_MAX
-        api/operations/doctor/checks.py SERIES_MAX STATES_MAX
+        api/operations/doctor.py SERIES_MAX STATES_MAX
         api/operations/nodes.py LOOKS_MAX
         cli/entry.py GARBAGE_MIN
         domain/binary_delta.py COPY_BYTES_MIN COPIES_MAX SEARCHED_BYTES_MAX
         domain/encoding.py _MSGPACK_MIN _MSGPACK_MAX
-        domain/similar_labels.py COMPARED_MAX MEASURED_MAX CHARACTERS_MAX
         domain/standing.py TURN_CHARACTERS_MAX SENTENCE_CHARACTERS_MAX
         domain/threads.py PACK_BYTES_MIN
-        domain/unicode_normalization.py RUN_MAX
         domain/working_memory.py EXPIRED_DELETED_MAX
         infra/keys/key_tree.py LEAF_MAX
         infra/keys/keyring.py SERIES_MAX
@@ -593,12 +591,12 @@ NO_BOUND = {
         projections/sql/words.py TERMS_MAX STEMMED_CHARACTERS_MAX
         projections/vectors/ann_index.py COARSE_ROWS_MIN TRAINED_WITH_MAX FOUND_MIN GAIN_MIN PROBED_MIN
         projections/vectors/checked_rows.py GAP_ROWS_MAX
-        projections/vectors/generation.py SHARE_MAX UNEVEN_MAX
+        projections/vectors/generation.py SHARE_MAX UNEVEN_MAX LISTINGS_MAX
         projections/vectors/inventory.py LOOKS_MAX
         projections/vectors/projection.py TAIL_ROWS_MAX SEGMENTS_MAX ATTEMPTS_MAX
-        projections/vectors/segment_sequence.py LISTINGS_MAX
         server/client/connection.py WAIT_MAX_S
         server/http/connections.py PLACES_MIN
+        domain/spelling.py COMPARED_MAX MEASURED_MAX CHARACTERS_MAX RUN_MAX
     """,
     "of a file, in the tests of that file": """
         adapters/importers/source.py DOCUMENT_BYTES_MAX
@@ -607,7 +605,7 @@ NO_BOUND = {
         infra/runtime/files.py DOCUMENT_BYTES_MAX
         infra/text_file.py LINE_BYTES_MAX UNPACKED_TIMES_MAX UNPACKED_BYTES_MIN
         projections/quarantine.py ITEMS_MAX BYTES_MAX
-        projections/sql/file_checksum.py SEALED_BYTES_MAX
+        projections/sql/database.py SEALED_BYTES_MAX
         projections/vectors/manifest.py DIMENSION_MAX SEARCHED_MAX
     """,
     "of a request without a token, in the tests of the guard": "server/http/authentication.py PUBLIC_BODY_MAX",

@@ -14,7 +14,7 @@ from mnemolog import MemoryStore
 from mnemolog.domain import export
 from mnemolog.domain.events import EVENT_TYPES, Event
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 
 pytestmark = pytest.mark.local
 

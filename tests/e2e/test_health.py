@@ -23,7 +23,7 @@ from mnemolog import LogDamaged, MemoryStore, MnemologError
 from mnemolog.cli.entry import notes_on_quarantine
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
-from mnemolog.operations.doctor import checks
+from mnemolog.operations import doctor
 from mnemolog.operations.known_backups import failed_commands, last_backup, remember_backup
 from mnemolog.projections.health import verify
 from tests.support import HashEncoder
@@ -263,7 +263,7 @@ def test_a_quick_check_of_a_long_log_follows_its_tail_and_samples(folder, monkey
     monkeypatch.setattr(verify, "TAIL_EVENTS", 20)
     monkeypatch.setattr(verify, "SAMPLES", 3)
     monkeypatch.setattr(verify, "SAMPLE_EVENTS", 5)
-    monkeypatch.setattr(checks, "PAGES_CHECKED_BYTES", 0)
+    monkeypatch.setattr(doctor, "PAGES_CHECKED_BYTES", 0)
     with MemoryStore.open(folder, model=None) as store:
         for number in range(200):
             store.session("a").record("user", f"note {number}")

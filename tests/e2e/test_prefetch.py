@@ -3,7 +3,7 @@
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
+from mnemolog.projections.recall.prefetch import PrefetchReason
 from tests.support import WAIT_S, StuckEncoder
 
 pytestmark = pytest.mark.local

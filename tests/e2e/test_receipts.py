@@ -13,7 +13,7 @@ from mnemolog import InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.position import to_datetime
-from mnemolog.projections.recall import cursor
+from mnemolog.projections.recall.question import decode_cursor, encode_cursor
 from mnemolog.projections.recall.weights import RANKING
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky, nothing_written
 
@@ -281,9 +281,9 @@ def test_a_page_that_another_ranking_began_is_not_continued(store):
     """An order made by one rule cannot go on with another."""
     after = store.recall("tea", k=2).next
     store.recall("tea", k=2, after=after)
-    begun = msgspec.structs.replace(cursor.decode(after), ranking="parts/1")
+    begun = msgspec.structs.replace(decode_cursor(after), ranking="parts/1")
     with pytest.raises(InvalidInput, match=r"ranked by parts/1, now by relevance/\d: begin again"):
-        store.recall("tea", k=2, after=cursor.encode(begun))
+        store.recall("tea", k=2, after=encode_cursor(begun))
 
 
 @pytest.mark.local

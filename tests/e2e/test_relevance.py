@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.events import RecallServed
-from mnemolog.projections.context.rendering import NOTHING_FITS
+from mnemolog.projections.context.answer import NOTHING_FITS
 from mnemolog.projections.recall.question import FLOOR, FLOOR_WITHOUT, Mode
 from tests.support import FakeClock, HashEncoder
 

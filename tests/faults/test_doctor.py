@@ -14,9 +14,9 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.session import session_stream
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.projections.history.states import evolve
-from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.sql import database as sealing
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from mnemolog.projections.vectors.damage import salvage
@@ -66,7 +66,7 @@ def is_sound(report):
 
 def execute(path, *statements):
     """Change a database from outside, and leave nothing in its WAL; without a seal, as where one was killed."""
-    file_checksum.break_seal(path)
+    sealing.break_seal(path)
     with dbapi2.connect(path, isolation_level=None) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -252,7 +252,7 @@ def with_index(tmp_path_factory):
         pytest.MonkeyPatch.context() as patch,
         MemoryStore.open(folder, model=HashEncoder(), background=False) as store,
     ):
-        patch.setattr("mnemolog.projections.vectors.publish.COARSE_ROWS_MIN", 32)
+        patch.setattr("mnemolog.projections.vectors.segment.COARSE_ROWS_MIN", 32)
         for name, turns in (("a", 81), ("b", 61)):
             session = store.start_session(name)
             for n in range(turns):
@@ -273,7 +273,7 @@ SEGMENT_FILES = ("vectors.q12", "blocks.bin", "rows.i64", "contents.bin", "index
 @pytest.mark.parametrize("name", SEGMENT_FILES)
 def test_a_bit_anywhere_in_a_segment_is_found_by_reading_and_named(with_index, tmp_path, monkeypatch, name):
     """First byte, last, and between, of every file: also in a block of vectors that no answer has asked for."""
-    monkeypatch.setattr("mnemolog.projections.vectors.publish.COARSE_ROWS_MIN", 32)
+    monkeypatch.setattr("mnemolog.projections.vectors.segment.COARSE_ROWS_MIN", 32)
     for at in (0.0, 0.3, 0.6, 1.0):
         indexed = shutil.copytree(with_index, tmp_path / str(at))
         with MemoryStore.open(indexed, model=HashEncoder(), background=False) as store:
@@ -470,7 +470,7 @@ def test_of_many_that_open_damaged_views_at_once_one_quarantines_them(memory):
 def test_an_unwritable_database_is_rebuilt_on_open(memory, name):
     """Also where no seal tells, as after a crash."""
     path = memory / "projections" / name
-    file_checksum.path_of(path).unlink(missing_ok=True)
+    sealing.seal_of(path).unlink(missing_ok=True)
     forbid_writing(path)
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         session = store.session("a")
@@ -488,7 +488,7 @@ def test_an_unwritable_database_is_rebuilt_on_open(memory, name):
 def test_damage_that_shows_when_views_without_a_seal_are_written_is_repaired_by_the_doctor(memory, spoil):
     """The doctor is the first to open them."""
     path = memory / "projections" / "views.db"
-    file_checksum.path_of(path).unlink()
+    sealing.seal_of(path).unlink()
     spoil(path)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")

@@ -18,7 +18,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.exports import is_log_export
 from mnemolog.domain.chain import genesis, link
 from mnemolog.domain.errors import FormatTooNew, ImportRefused
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import wait_until
 

@@ -10,7 +10,7 @@ from pysqlite3 import dbapi2
 from mnemolog import LogDamaged, MemoryStore, MnemologError, restore_backup
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.errors import KeysMissing
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
 from tests.faults.tamper import copy_store
 from tests.support import forbid_writing

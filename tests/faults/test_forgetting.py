@@ -22,7 +22,7 @@ from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.projections.history import states
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
-from mnemolog.projections.vectors.text_hashes import CONTENT_BYTES
+from mnemolog.projections.vectors.segment import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.children.workers import wait_within
 from tests.postgres import connect, put_log_in_postgres

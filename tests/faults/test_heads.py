@@ -12,7 +12,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import WitnessUnreadable
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.projections.health.verify import verify
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock

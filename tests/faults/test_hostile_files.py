@@ -19,7 +19,7 @@ from mnemolog.domain.session import session_stream
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.projections.history.states import evolve
-from mnemolog.projections.vectors import ann_index, publish
+from mnemolog.projections.vectors import ann_index, segment
 from tests.faults import hostile
 from tests.faults.hostile import BACKUP_CHANGES, EXPORT_CHANGES, Scene
 from tests.support import HashEncoder
@@ -33,7 +33,7 @@ INDEXED_ROWS = 64
 @pytest.fixture(autouse=True)
 def small_index(monkeypatch):
     """Segments of few rows have an index."""
-    for module in (ann_index, publish):
+    for module in (ann_index, segment):
         monkeypatch.setattr(module, "COARSE_ROWS_MIN", INDEXED_ROWS)
 
 
@@ -42,7 +42,7 @@ def sound(tmp_path_factory):
     """Folders with a store of every kind of file, its backup, its keys and its export: one encrypted, one not."""
     made = {}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ann_index, publish):
+        for module in (ann_index, segment):
             patch.setattr(module, "COARSE_ROWS_MIN", INDEXED_ROWS)
         for name in ("encrypted", "plain"):
             made[name] = tmp_path_factory.mktemp(name) / "sound"

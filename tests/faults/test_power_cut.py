@@ -14,7 +14,7 @@ from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import LogWriteFailed
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Witness, verify
 from tests.children.workers import append_until_killed

@@ -11,7 +11,7 @@ from mnemolog import LogDamaged, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.reader import LogReader
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock, HashEncoder
 

@@ -11,15 +11,21 @@ import pytest
 
 from mnemolog.domain.errors import InvalidInput, StoreClosed
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall import prefetch, prefetch_ticket
+from mnemolog.projections.recall import prefetch
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request, StoreState
+from mnemolog.projections.recall.prefetch import (
+    REMEMBERED_MAX,
+    WAITING_MAX,
+    Prefetcher,
+    PrefetchReason,
+    Request,
+    StoreState,
+)
 from tests.interrupts import Interrupt, at_each_line
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {module.__file__ for module in (prefetch, prefetch_ticket)}
+SOURCES = {prefetch.__file__}
 
 
 class Desk:
@@ -509,7 +515,7 @@ from mnemolog.domain.errors import StoreForked
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch_ticket import StoreState, Request
+from mnemolog.projections.recall.prefetch import StoreState, Request
 
 began, free = threading.Event(), threading.Event()
 

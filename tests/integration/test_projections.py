@@ -71,7 +71,7 @@ def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, m
     before = dump(views)
     fill(store, 3, start=100)
     with monkeypatch.context() as patched:
-        patched.setattr("mnemolog.projections.sql.database.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+        patched.setattr("mnemolog.projections.sql.projection.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
             views.catch_up()
     assert dump(views) == before

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.sql import database as sealing
 from mnemolog.projections.sql.conversation_views import TURNS
 from tests.support import HashEncoder, projections_of
 
@@ -55,7 +55,7 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
         data = bytearray(pristine)
         data[at] ^= 1 << bit
         views_of(folder).write_bytes(data)
-        assert file_checksum.why_invalid(views_of(folder)) is not None
+        assert sealing.why_not_as_sealed(views_of(folder)) is not None
     copy = tmp_path / "copy"
     for at in random.integers(size, size=4).tolist():
         data = bytearray(pristine)
@@ -66,32 +66,32 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
             assert store.status().views.state == "damaged"
             assert answers(store) == told
             assert store.status().quarantine.items == 1
-        assert file_checksum.why_invalid(views_of(copy)) is None
+        assert sealing.why_not_as_sealed(views_of(copy)) is None
         shutil.rmtree(copy)
 
 
 def test_views_that_are_sealed_are_opened_as_they_are(closed):
     """Also by one who changes nothing, and the seal stays."""
     folder, told = closed
-    before = file_checksum.path_of(views_of(folder)).read_bytes()
+    before = sealing.seal_of(views_of(folder)).read_bytes()
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert store.status().views.state == "current"
         assert answers(store) == told
         assert store.status().quarantine.items == 0
-    assert file_checksum.path_of(views_of(folder)).read_bytes() == before
+    assert sealing.seal_of(views_of(folder)).read_bytes() == before
 
 
 def test_a_writer_breaks_the_seal_and_renews_it_at_the_end(closed):
     """Before the commit: at no moment is there a seal of other bytes."""
     folder, _ = closed
-    before = file_checksum.path_of(views_of(folder)).read_bytes()
+    before = sealing.seal_of(views_of(folder)).read_bytes()
     with MemoryStore.open(folder, model=None) as store:
         store.session("s").record("user", "one more")
         assert store.recall("more", mode="text").hits
-        assert not file_checksum.path_of(views_of(folder)).exists()
+        assert not sealing.seal_of(views_of(folder)).exists()
         assert store.status().views.state == "current"
-    assert file_checksum.path_of(views_of(folder)).read_bytes() != before
-    assert file_checksum.why_invalid(views_of(folder)) is None
+    assert sealing.seal_of(views_of(folder)).read_bytes() != before
+    assert sealing.why_not_as_sealed(views_of(folder)) is None
 
 
 def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
@@ -101,11 +101,11 @@ def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
         views = projections_of(store).current_views()
         with suppress(RuntimeError), views.database.writing() as connection:
             connection.execute(TURNS.delete())
-            assert not file_checksum.path_of(views_of(folder)).exists()
+            assert not sealing.seal_of(views_of(folder)).exists()
             raise RuntimeError
-        assert file_checksum.why_invalid(views_of(folder)) is None
+        assert sealing.why_not_as_sealed(views_of(folder)) is None
         assert answers(store) == told
-    assert file_checksum.path_of(views_of(folder)).exists()
+    assert sealing.seal_of(views_of(folder)).exists()
 
 
 def test_who_closes_while_another_writes_does_not_seal(closed):
@@ -116,19 +116,19 @@ def test_who_closes_while_another_writes_does_not_seal(closed):
         one.recall("more", mode="text")
         with projections_of(one).current_views().database.writing(), MemoryStore.open(folder, model=None) as two:
             assert two.recall("ferry", mode="text").hits
-        assert not file_checksum.path_of(views_of(folder)).exists()
-    assert file_checksum.path_of(views_of(folder)).exists()
-    assert file_checksum.why_invalid(views_of(folder)) is None
+        assert not sealing.seal_of(views_of(folder)).exists()
+    assert sealing.seal_of(views_of(folder)).exists()
+    assert sealing.why_not_as_sealed(views_of(folder)) is None
 
 
 def test_very_large_views_and_an_unreadable_seal_are_not_judged(closed, monkeypatch):
     """A seal only ever says that a file was whole once."""
     folder, told = closed
-    file_checksum.path_of(views_of(folder)).write_bytes(b"\xff")
-    assert file_checksum.why_invalid(views_of(folder)) is None
+    sealing.seal_of(views_of(folder)).write_bytes(b"\xff")
+    assert sealing.why_not_as_sealed(views_of(folder)) is None
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert answers(store) == told
-        monkeypatch.setattr(file_checksum, "SEALED_BYTES_MAX", 1_000)
+        monkeypatch.setattr(sealing, "SEALED_BYTES_MAX", 1_000)
         store.session("s").record("user", "one more")
         assert store.recall("more", mode="text").hits
-    assert not file_checksum.path_of(views_of(folder)).exists()
+    assert not sealing.seal_of(views_of(folder)).exists()

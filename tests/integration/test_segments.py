@@ -15,7 +15,7 @@ from mnemolog.domain.errors import EncodingFailed
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
 from mnemolog.projections.sql.position_mask import PositionMask
-from mnemolog.projections.vectors import ann_index, generation, publish
+from mnemolog.projections.vectors import ann_index, generation, segment
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
     PIECE_ROWS,
@@ -196,11 +196,11 @@ def indexed(tmp_path):
     packed = pack(rows)
     vectors = [packed[:10], *(packed[n : n + 1] for n in range(10, 3_000))]
     made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64, hashes=hashes(range(10, 3_001)))
-    description = publish.Description("log", "f" * 64, "model", "recipe", 64, "00")
+    description = segment.Description("log", "f" * 64, "model", "recipe", 64, "00")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(publish, "COARSE_ROWS_MIN", 1_000)
-        written = publish.publish([made], tmp_path, description)
-    read = publish.load(written.folder, read_manifest(written.folder))
+        patched.setattr(segment, "COARSE_ROWS_MIN", 1_000)
+        written = segment.publish([made], tmp_path, description)
+    read = segment.load(written.folder, read_manifest(written.folder))
     assert read.coarse is not None
     assert read.coarse.serialised() == written.coarse.serialised()
     return made, read
@@ -322,7 +322,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
         store.admin.catch_up_vectors()
         (part,) = segment_folders(next(folder.glob("projections/vectors/*-0001")))
     manifest = read_manifest(part)
-    sound = publish.load(part, manifest)
+    sound = segment.load(part, manifest)
     ghost = build(
         [900],
         [pack(unit_rows(1, dimension=8))],
@@ -331,10 +331,10 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
         dimension=8,
         hashes=hashes([900]),
     )
-    description = publish.Description(
+    description = segment.Description(
         manifest.log_id, manifest.fingerprint, manifest.model, manifest.recipe, 8, manifest.digest_at_upto
     )
-    planted = publish.publish([sound, ghost], part.parent, description)
+    planted = segment.publish([sound, ghost], part.parent, description)
     assert isinstance(planted.folder, Path)
     shutil.rmtree(part)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), background=False) as store:

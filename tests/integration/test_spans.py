@@ -18,8 +18,7 @@ from mnemolog.domain.state import Span, without
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.queries import Filters
-from mnemolog.projections.sql.span_queries import SPANS_INLINE_MAX, positions_in
+from mnemolog.projections.sql.queries import SPANS_INLINE_MAX, Filters, positions_in
 from mnemolog.projections.sql.words import terms_of
 from tests.support import EPOCH_2024, blocks_of, found_by_text, positions_left, started
 

@@ -25,7 +25,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.recall.prefetch_ticket import Ticket
+from mnemolog.projections.recall.prefetch import Ticket
 
 SIDES = {
     MemoryStore: AsyncMemoryStore,

@@ -3,18 +3,16 @@
 import pytest
 
 from mnemolog.domain import errors
-from mnemolog.domain.checkpoints import (
-    create_checkpoint,
-    delete_checkpoint,
-    find_checkpoint,
-    restore_checkpoint,
-)
 from mnemolog.domain.events import CheckpointDeleted, CheckpointRestored
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.working_memory import (
     all_values,
     clear_values,
+    create_checkpoint,
+    delete_checkpoint,
+    find_checkpoint,
+    restore_checkpoint,
     set_value,
 )
 from mnemolog.infra.log.event_codec import encode

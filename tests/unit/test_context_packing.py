@@ -16,11 +16,12 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.standing import StandingKind
 from mnemolog.domain.state import NoteState, TaskState
-from mnemolog.projections.context.answer import BlockKind, ContextPassage, WhyLeftOut
-from mnemolog.projections.context.packing import STANDING_TOKENS_MAX, GrowingTurn, Packing
-from mnemolog.projections.context.rendering import (
+from mnemolog.projections.context.answer import (
     HEADING,
+    BlockKind,
+    ContextPassage,
     Static,
+    WhyLeftOut,
     entry,
     fact_block,
     label,
@@ -30,6 +31,7 @@ from mnemolog.projections.context.rendering import (
     task_block,
     value_block,
 )
+from mnemolog.projections.context.packing import STANDING_TOKENS_MAX, GrowingTurn, Packing
 from mnemolog.projections.context.token_counting import Counter, counter_of, estimated_tokens
 from mnemolog.projections.read_models import Fact, StandingStatement
 

@@ -27,7 +27,7 @@ ALLOWED = {
     "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
     "infra/keys/keys_file.py": "a new file, which must not exist",
     "infra/embedding/onnx_bert.py": "a descriptor of `files`",
-    "infra/log/head_file.py": "a descriptor of `files`",
+    "infra/log/seen_head.py": "a descriptor of `files`",
     "api/application/read_audit.py": "a descriptor of `files`",
     "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
     "infra/filesystems.py": "/proc/self/mounts",

@@ -1,6 +1,6 @@
 """The labels that resemble one that does not exist."""
 
-from mnemolog.domain.similar_labels import CHARACTERS_MAX, MEASURED_MAX, closest
+from mnemolog.domain.spelling import CHARACTERS_MAX, MEASURED_MAX, closest
 
 
 def test_the_labels_that_begin_alike_come_first_and_then_the_most_similar():
@@ -19,6 +19,6 @@ def test_many_labels_and_a_long_name_are_compared_soon(monkeypatch):
         measured.append((len(matcher.a), len(matcher.b)))
         return 0.5
 
-    monkeypatch.setattr("mnemolog.domain.similar_labels.SequenceMatcher.ratio", counted)
+    monkeypatch.setattr("mnemolog.domain.spelling.SequenceMatcher.ratio", counted)
     closest("ab" * 100_000, (f"{number}{'ba' * 1_000}" for number in range(2_000)))
     assert measured == [(CHARACTERS_MAX, CHARACTERS_MAX)] * MEASURED_MAX

@@ -4,10 +4,16 @@ import msgspec
 import pytest
 
 from mnemolog.domain import errors, session
-from mnemolog.domain.checkpoints import create_checkpoint, restore_checkpoint
 from mnemolog.domain.session import rewind
 from mnemolog.domain.state import decode_state, encode_state
-from mnemolog.domain.working_memory import add_note, delete_value, set_task, set_value
+from mnemolog.domain.working_memory import (
+    add_note,
+    create_checkpoint,
+    delete_value,
+    restore_checkpoint,
+    set_task,
+    set_value,
+)
 from tests.memory_log import MemoryLog
 from tests.session_states import state_digest
 

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from mnemolog.domain import errors, session
-from mnemolog.domain.checkpoints import create_checkpoint, delete_checkpoint, restore_checkpoint
 from mnemolog.domain.events import SessionResumed
 from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
 from mnemolog.domain.session import rewind
@@ -14,8 +13,11 @@ from mnemolog.domain.working_memory import (
     add_note,
     clear_notes,
     clear_values,
+    create_checkpoint,
+    delete_checkpoint,
     delete_value,
     notes,
+    restore_checkpoint,
     set_task,
     set_value,
     update_task,

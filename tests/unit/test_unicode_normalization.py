@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain import unicode_normalization
-from mnemolog.domain.unicode_normalization import RUN_MAX, in_one_case, normalized, without_accents
+from mnemolog.domain import spelling
+from mnemolog.domain.spelling import RUN_MAX, in_one_case, normalized, without_accents
 from tests.counted_work import marks_exchanged
 from tests.unit.test_layers import ROOT, SOURCES, nodes_of
 
@@ -40,8 +40,8 @@ def test_the_result_is_that_of_python_for_every_character(form):
 
 def test_every_mark_is_seen_in_a_long_run():
     """Also a character that is no mark itself, but decomposes to marks alone."""
-    half_width = {narrow for narrow, _ in unicode_normalization._HALF_WIDTH}
-    unseen = [mark for mark in MARKS if not unicode_normalization._LONG_RUN.fullmatch(mark * (RUN_MAX + 1))]
+    half_width = {narrow for narrow, _ in spelling._HALF_WIDTH}
+    unseen = [mark for mark in MARKS if not spelling._LONG_RUN.fullmatch(mark * (RUN_MAX + 1))]
     assert set(unseen) == half_width
 
 
@@ -55,7 +55,7 @@ def test_python_has_no_long_run_to_sort(form, pair, monkeypatch):
         handed.append(marks_exchanged(form, text))
         return unicodedata.normalize(form, text)
 
-    monkeypatch.setattr(unicode_normalization, "normalize", counted)
+    monkeypatch.setattr(spelling, "normalize", counted)
     for count in (100, 10_000):
         handed.clear()
         normalized(form, pair * count)
@@ -92,4 +92,4 @@ def test_no_other_module_normalises():
             named = node.names if isinstance(node, ast.ImportFrom) else []
             if {getattr(node, "attr", None), *(alias.name for alias in named)} & {"normalize", "is_normalized"}:
                 found.add(str(path.relative_to(ROOT)))
-    assert found == {"domain/unicode_normalization.py"}
+    assert found == {"domain/spelling.py"}

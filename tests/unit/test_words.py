@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.domain.unicode_normalization import without_accents
+from mnemolog.domain.spelling import without_accents
 from mnemolog.projections.sql.words import (
     STEMMED_CHARACTERS_MAX,
     STOP_WORDS,

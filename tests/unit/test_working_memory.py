@@ -13,18 +13,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mnemolog.domain import errors, session
-from mnemolog.domain.checkpoints import checkpoints, create_checkpoint, delete_checkpoint, restore_checkpoint
 from mnemolog.domain.session import rewind, session_of
 from mnemolog.domain.state import decode_state, encode_state
 from mnemolog.domain.working_memory import (
     MISSING,
     add_note,
     all_values,
+    checkpoints,
     clear_notes,
     clear_values,
+    create_checkpoint,
+    delete_checkpoint,
     delete_value,
     keys,
     notes,
+    restore_checkpoint,
     set_task,
     set_value,
     update_task,

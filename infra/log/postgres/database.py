@@ -113,12 +113,10 @@ def _no_log(address: LogAddress, path: Path, noted: Head | None) -> errors.Store
     """Return the error for a log that is not in the database. One that this node has seen is never created anew."""
     why = f"there is no log {address.log!r} in {without_password(address.url)}"
     if noted is not None:
-        error = errors.HistoryLost(path.parent, f"{why}; this node has seen position {noted.position} of it")
-        error.hint = "nothing was changed; bring back the database that has it, or use another local folder"
-        return error
-    missing = errors.StoreNotFound(path.parent)
-    missing.args = (why,)
-    return missing
+        return errors.HistoryLost(path.parent, f"{why}; this node has seen position {noted.position} of it").saying(
+            hint="nothing was changed; bring back the database that has it, or use another local folder"
+        )
+    return errors.StoreNotFound(path.parent).saying(why)
 
 
 def _found_again(address: LogAddress, identity: LogIdentity, path: Path, driver: Any) -> int:
@@ -189,9 +187,8 @@ def script(*, apart: bool) -> str:
 
 def _no_schema(url: str, what: str) -> errors.StoreError:
     url = without_password(url)
-    error = errors.StoreError(f"{url} is not prepared for {what}")
-    error.hint = Hint(remedy("prepare_database", url), " does it once, as a user who may create schemas and roles")
-    return error
+    hint = Hint(remedy("prepare_database", url), " does it once, as a user who may create schemas and roles")
+    return errors.StoreError(f"{url} is not prepared for {what}").saying(hint=hint)
 
 
 class _Found(NamedTuple):

@@ -20,7 +20,7 @@ from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.reader import PAGE_BYTES, SPARSE, LogReader
 from mnemolog.infra.log.seen_head import SeenHead
-from mnemolog.infra.log.sqlite.log_file import write_copy
+from mnemolog.infra.log.sqlite.engine import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 POLL_INTERVAL_S: Final = 10.0

@@ -20,7 +20,7 @@ from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
-from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.sql import database as sealing
 from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, Failing, crash, io_error, no_space
 from tests.faults.simulation.questions import Questions
@@ -245,7 +245,7 @@ AMID = {
 def _is_guarded(path: Path) -> bool:
     """Whether damage to a file can be seen. A database without its seal, as a crash leaves it, is not judged."""
     seals = path.name.endswith(CHECKSUM_PART)
-    sealed = path.name != "views.db" or file_checksum.path_of(path).exists()
+    sealed = path.name != "views.db" or sealing.seal_of(path).exists()
     return path.stat().st_size > 0 and sealed and not seals
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from mnemolog.infra import sqlite
 from mnemolog.projections.history import states
-from mnemolog.projections.vectors import generation, projection, publish
+from mnemolog.projections.vectors import generation, projection, segment
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.adopting import adopt
 from tests.faults.simulation.failing import Failing
@@ -30,7 +30,7 @@ SMALL = (
     (states, "CHECKPOINTS_KEPT_MAX", 2),
     (generation, "ROWS_FREE", 8),
     (projection, "BUILD_ROWS", 20),
-    (publish, "COARSE_ROWS_MIN", 48),
+    (segment, "COARSE_ROWS_MIN", 48),
 )
 """What is thousands in use is a few here, so that fifty steps come to snapshots, merges and coarse indexes."""
 

@@ -1,1 +1,0 @@
-"""Find and fix what is wrong with a store."""
