@@ -62,7 +62,7 @@ _HOMES = {
     "connect_async": "server.client.connect",
     "copy_store": "operations.moving",
     "import_log": "audit.exports",
-    "restore_backup": "operations.restore",
+    "restore_backup": "operations.backup",
 }
 
 __all__ = [*_HOMES, "errors"]

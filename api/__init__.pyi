@@ -24,8 +24,8 @@ from .errors import (
     UnknownSession,
 )
 from .forgetting.results import ForgetReport
+from .operations.backup import restore_backup
 from .operations.moving import copy_store
-from .operations.restore import restore_backup
 from .operations.status import Status
 from .projections.context.answer import Context
 from .projections.health.verify import Verification

@@ -17,11 +17,10 @@ from mnemolog.cli.output import answer, console
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
-from mnemolog.operations.backup import BackupReport
+from mnemolog.operations.backup import BackupReport, RestoreReport, restore_backup
 from mnemolog.operations.key_wrapping import KeysReport, wrap_keys
 from mnemolog.operations.known_backups import failed_commands, note_failed_commands
 from mnemolog.operations.moving import CopyReport, copy_store
-from mnemolog.operations.restore import RestoreReport, restore_backup
 
 Keys = Annotated[
     Path | None, typer.Option("--keys", metavar="FOLDER", help="Folder of the content keys, apart from the backup.")

@@ -23,7 +23,6 @@ from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 
-DIGEST_BYTES: Final = 32
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
 _EVENT: Final = sha256(b"mnemolog/event/1\x00")
 """The state of the hash after the tag: copying it costs less than looking up the algorithm again."""

@@ -25,7 +25,6 @@ from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.keyring import Sealer
 from mnemolog.infra.log.reader import LONG_PAGE, PAGE, LogReader
 
-_SEALED: Final = bytes((SEALED,))
 _ENCODER: Final = msgpack_encoder("deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 

@@ -21,7 +21,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
-from mnemolog.operations import backup, backup_keys, moving, restore
+from mnemolog.operations import backup, backup_keys, moving
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder
 from tests.interrupts import Interrupt
@@ -85,8 +85,8 @@ def wait_within(pipe: Connection, folder: str, work: str, temporary: str) -> Non
         signal.pause()
 
     if work == "restore":
-        restore._verify = wait  # type: ignore[assignment]
-        restore.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
+        backup._verify = wait  # type: ignore[assignment]
+        backup.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
     elif work == "copy":
         backup_keys.check = wait  # type: ignore[assignment]
         moving.copy_store(folder, f"{folder}-copy")

@@ -17,7 +17,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.display import Bytes
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import sqlite as copying
-from mnemolog.operations import backup_manifest, restore
+from mnemolog.operations import backup, backup_manifest
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
@@ -269,7 +269,7 @@ def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeyp
 
     for name in ("counting", "_verify"):
         with monkeypatch.context() as patched:
-            patched.setattr(restore, name, fail)
+            patched.setattr(backup, name, fail)
             with pytest.raises(mnemolog.StorageFull):
                 restore_backup(tmp_path / "b", tmp_path / "r")
         assert nothing_left(tmp_path, "memory", "b")

@@ -8,7 +8,7 @@ import pytest
 from mnemolog import MemoryStore, copy_store, restore_backup
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations import backup, backup_keys, backup_manifest, moving, restore
+from mnemolog.operations import backup, backup_keys, backup_manifest, moving
 from tests.postgres import put_log_in_postgres
 
 STEPS = (
@@ -83,7 +83,7 @@ def test_what_is_forgotten_before_a_backup_ends_cannot_be_read_from_it(
 
 
 @pytest.mark.promise("P37", "copies and restores")
-@pytest.mark.parametrize("of", [moving, restore])
+@pytest.mark.parametrize("of", [moving, backup])
 def test_what_is_forgotten_while_a_copy_is_verified_cannot_be_read_from_it(folder, tmp_path, monkeypatch, tries, of):
     """A copy of a store, and a restore with the keys of a store that is in use."""
     for number in range(tries):
