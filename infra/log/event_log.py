@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from itertools import islice
@@ -413,6 +413,10 @@ class EventLog(fork_guard.OfOneProcess):
     def contradictions(self) -> list[str]:
         """Return what is wrong with the database beside the content of its rows. Reads all of it."""
         return self.usable_engine.contradictions()
+
+    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
+        """Copy the log of one moment into the new file `target`, as `LogEngine` does."""
+        self.usable_engine.copy_to(target, moved=moved)
 
     def reading(self) -> AbstractContextManager[LogReader]:
         """Return a reader, for queries of stored rows. Raises `StoreClosed`, `StoreForked`, `HistoryLost`."""

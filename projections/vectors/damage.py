@@ -10,7 +10,7 @@ from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
-from mnemolog.projections.vectors.embedder import RECIPE, hashes_in_log, vectors_at
+from mnemolog.projections.vectors.embedder import hashes_in_log, vectors_at
 from mnemolog.projections.vectors.manifest import (
     VECTORS_FILE,
     Manifest,
@@ -20,6 +20,7 @@ from mnemolog.projections.vectors.manifest import (
     state_of,
     why_size_invalid,
 )
+from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.segment import load
 
 

@@ -1,4 +1,4 @@
-"""Embed turns, rendered as texts: from the cache or a segment if one has the text, by its hash, else with the model."""
+"""Embed turns: from the cache or a segment if one has the text, by its hash, otherwise with the model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.message import spoken_text
+from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.sql import embeddings
@@ -18,6 +17,7 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
 from mnemolog.projections.vectors.manifest import Damaged, prefix_of
+from mnemolog.projections.vectors.rendering import RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import (
     CONTENT_BYTES,
     HASH,
@@ -28,29 +28,6 @@ from mnemolog.projections.vectors.segment import (
     hashes_of,
     places_in,
 )
-
-RECIPE: Final = "text/2"
-"""Part of the model fingerprint. Change it whenever `rendered_turns` changes, because every vector changes then."""
-
-
-class RenderedTurn(NamedTuple):
-    """A turn and the text that is embedded for it."""
-
-    position: Position
-    text: str
-
-
-def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
-    """Return the turns with a text among these events, in order. One that only calls tools gets no vector.
-
-    Speakers' names are left out: they add little meaning, and the ranking scores them.
-    """
-    return [
-        RenderedTurn(item.position, text)
-        for item in events
-        if isinstance(item.event, TurnRecorded) and (text := spoken_text(item.event.text, item.event.tool_calls))
-    ]
-
 
 READ_BATCH: Final = 1_000
 

@@ -24,14 +24,7 @@ from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.damage import set_aside
-from mnemolog.projections.vectors.embedder import (
-    RECIPE,
-    Embedded,
-    Embedder,
-    RenderedTurn,
-    rendered_turns,
-    text_hashes_of,
-)
+from mnemolog.projections.vectors.embedder import Embedded, Embedder, text_hashes_of
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     Manifest,
@@ -44,6 +37,7 @@ from mnemolog.projections.vectors.manifest import (
     segment_folders,
     state_of,
 )
+from mnemolog.projections.vectors.rendering import RECIPE, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import TEMPORARY, Description, Segment, load, publish
 
 LISTINGS_MAX: Final = 100

@@ -16,7 +16,7 @@ from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.ports import MakeEncoder, StoreLog
 from mnemolog.projections.sql.opening import Schema, open_or_rebuild
-from mnemolog.projections.vectors.embedder import RECIPE
+from mnemolog.projections.vectors.rendering import RECIPE
 
 if TYPE_CHECKING:
     from mnemolog.projections.sql.embeddings import EmbeddingCache
