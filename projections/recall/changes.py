@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from mnemolog.domain.standing import SENTENCE
 from mnemolog.projections.recall.candidates import Candidates
 from mnemolog.projections.recall.request import NOT_NOW
+from mnemolog.projections.recall.weights import AHEAD
 from mnemolog.projections.recall.whose_statement import MINE, Whose, pattern
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.words import terms_of, words_of
@@ -24,8 +25,6 @@ ANSWERS: Final = 0.4
 """The least similarity to the question of a statement that a later one is put before."""
 SHORT: Final = 160
 """Both statements, or sentences, have at most so many characters."""
-AHEAD: Final = 1e-4
-"""How much log-odds a statement about a change is put ahead."""
 BEGINNING: Final = 4
 """How many words of a statement say whom it is about."""
 

@@ -7,6 +7,7 @@ whatever else an answer holds. `make fit-recall` writes the coefficients (docs/r
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -22,7 +23,7 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.moments import DAY
 from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
-from mnemolog.projections.recall.weights import RANKING, Weights
+from mnemolog.projections.recall.weights import AHEAD, RANKING, Weights
 from mnemolog.projections.recall.whose_statement import Whose
 
 if TYPE_CHECKING:
@@ -38,8 +39,13 @@ LENDS: Final = {-2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
 """The share of its neighbours' word scores that a turn gets, by their distance, at most `NEAR_PLACES`."""
 ANSWERS: Final = 1.0
 """The share from the turn before, if that is a question."""
+NUMBER_BEHIND_MAX: Final = 3.0
+"""How much log-odds turns with the number or id that is asked for may be behind others, to be put before them."""
 NEAR_DAYS: Final = 21.0
 """Distance in time from the requested span at which the date feature falls to 1 / e."""
+
+_NUMBER: Final = re.compile(r"(?!(?:19|20)\d\d(?:\d{4})?$)(?=.*\d)(?:\d{3,}|[a-z0-9]*[a-z][a-z0-9]*)")
+"""A number or an id that is no year, day, or small number."""
 
 FEATURES: Final = {
     "words_present": "words",
@@ -114,6 +120,8 @@ class Features(NamedTuple):
     """Whether the row has a vector."""
     direct: NDArray[np.bool_]
     """Whether any word of the query is in the row itself."""
+    numbers: Column
+    """1 where the row has a number or an id that is asked for, -1 where it has another one like it, else 0."""
 
 
 def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
@@ -131,6 +139,12 @@ def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
             parts[part] = parts[part] + scored if part in parts else scored
     parts["base"] = np.where(features.embedded, models.with_vectors.offset, models.without_vectors.offset)
     total = np.round(np.sum(list(parts.values()), axis=0), 9)
+    asked, others = (np.array(found.rows.may_be_hits) & (features.numbers == held) for held in (1, -1))
+    if weights.words and asked.any() and others.any():
+        behind = total[others].max() - total[asked].max()
+        if 0 <= behind <= NUMBER_BEHIND_MAX:
+            parts["words"] = parts["words"] + asked * (behind + AHEAD)
+            total = total + asked * (behind + AHEAD)
     positions = np.array(found.rows.positions, dtype=np.int64)
     return Scored(positions, total, parts, features.direct)
 
@@ -146,7 +160,7 @@ def features_of(found: Candidates, query: str) -> Features:
     rows = found.rows
     places, asks = np.array(rows.places, dtype=np.int64), np.array(rows.ask, dtype=np.float64)
     beside = {away: index_at(places, away) for away in LENDS}
-    columns, direct = _words(rows.stems, beside, asks, found.terms, found.counts)
+    columns, direct, numbers = _words(rows.stems, beside, asks, found.terms, found.counts)
     embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
         near = np.array(list(map(found.similarity.get, rows.positions, repeat(np.nan))))
@@ -160,13 +174,13 @@ def features_of(found: Candidates, query: str) -> Features:
     whose = found.terms.request.whose
     other = (Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT).value
     columns[f"{other}_if_{whose}"] = np.array([role == other for role in rows.roles], dtype=np.float64)
-    return Features(columns, embedded, direct)
+    return Features(columns, embedded, direct, numbers)
 
 
 def _words(
     stems: Sequence[str], beside: Beside, asks: Column, terms: QueryTerms, counts: Counts
-) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-    """Return the features of words, as shares of what all words of the query are worth.
+) -> tuple[dict[str, Column], NDArray[np.bool_], Column]:
+    """Return the features of words, as shares of what all words of the query are worth; `direct`, `numbers`.
 
     A word that no turn holds is part of the whole: a turn with one of two words holds less of the question if the other
     occurs nowhere. An emoji that occurs nowhere does not count. A name that occurs nowhere counts as its parts, and a
@@ -175,9 +189,9 @@ def _words(
     """
     known = [term for term in terms.stems if term in counts.holding]
     if not known:
-        return {}, np.zeros(len(stems), dtype=np.bool_)
-    sizes = np.array(list(map(len, stems)), dtype=np.int64)
-    frequencies = frequencies_in("".join(stems), np.cumsum(sizes), known)
+        return {}, np.zeros(len(stems), dtype=np.bool_), np.zeros(len(stems))
+    sizes = np.array([len(row.partition("  ")[0]) for row in stems])  # Without the spellings of numbers.
+    frequencies = frequencies_in("".join(stems), np.cumsum(list(map(len, stems))), known)
     for part, whole in terms.wholes.items():
         if part in counts.holding and whole in counts.holding:
             of_part = frequencies[:, known.index(part)]
@@ -196,7 +210,19 @@ def _words(
     scored = own @ worth
     present = frequencies > 0
     columns = {"words_present": present @ worth, "words": scored, "words_near": best @ worth - scored}
-    return columns, np.asarray(present.any(axis=1))
+    keys = [
+        n for n, term in enumerate(known) if _NUMBER.fullmatch(term) and terms.wholes.get(term, term) not in known[:n]
+    ]
+    return columns, np.asarray(present.any(axis=1)), _numbers(stems, present[:, keys], [known[n] for n in keys])
+
+
+def _numbers(stems: Sequence[str], held: NDArray[np.bool_], numbers: Sequence[str]) -> Column:
+    """Return 1 for rows that hold any of these numbers and ids, -1 for others that hold one with the same letters."""
+    if not numbers:
+        return np.zeros(len(stems))
+    shapes = {r"\d{3,}" if number.isdigit() else re.sub(r"\d+", r"\\d+", number) for number in numbers}
+    shaped = re.compile(f" (?:{'|'.join(sorted(shapes))}) ").search
+    return np.where(held.any(axis=1), 1.0, [-float(shaped(row) is not None) for row in stems])
 
 
 def frequencies_in(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Column:

@@ -10,10 +10,12 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.limits import checked_number
 
-RANKING: Final = "relevance/5"
+RANKING: Final = "relevance/6"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100
+AHEAD: Final = 1e-4
+"""How much log-odds a turn is put ahead of another that it has to come before."""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

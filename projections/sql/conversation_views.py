@@ -43,7 +43,7 @@ from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.turn_places import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 
-VIEWS: Final = "views/21"
+VIEWS: Final = "views/22"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _INDEXED_AT_ONCE: Final = 1_000

@@ -4,7 +4,7 @@ Words are in lower case and without accents, `ß` is `ss`. Endings of one langua
 words of other languages nearly unchanged. A name of a program such as `parseHttpHeader` or `ERR_42` is indexed as one
 word, and as each of its parts. An emoji is a word, whatever its skin tone; one that is joined from others is indexed as
 these too. Scripts without spaces between words, and Korean, whose particles follow a noun without one, are split into
-pairs of characters, as in Lucene's CJK analyzer.
+pairs of characters, as in Lucene's CJK analyzer. Beside a number or an id stands its one spelling (`sql.numbers`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import Stemmer
@@ -24,9 +25,13 @@ from mnemolog.domain.spelling import (
     without_accents,
     without_single_accents,
 )
+from mnemolog.projections.sql.numbers import folded
 
 TERMS_MAX: Final = 64
 """Maximum terms of a query. For a pasted page, only its first distinct words are searched."""
+
+FORMS_MAX: Final = TERMS_MAX // 4
+"""Maximum numbers and ids of a query that are searched in their one spelling."""
 
 STEMMED_CHARACTERS_MAX: Final = 1_000
 """Longer words keep their endings: the stemmers of German and Spanish take quadratic time."""
@@ -50,6 +55,8 @@ _CAPITALS: Final = "".join(filter(str.isupper, map(chr, range(0x530))))
 _SMALL: Final = rf"[^{_CAPITALS}_\d{JOINER}]"
 _PART: Final = re.compile(rf"\d*[{_CAPITALS}]+s?(?!{_SMALL})\d*|\d*[{_CAPITALS}]?{_SMALL}+\d*|\d+")
 """A part of a name: `HTTP2`, `Server` of `HTTP2Server`, `User`, `IDs` of `UserIDs`, `max`, `42` of `max_42`."""
+_RUN: Final = re.compile("[0-9]+|[a-z]+")
+"""Letters or digits of `inv2047`."""
 _PARTICLES: Final = frozenset(
     """은 는 이 가 을 를 의 에 도 만 로 와 과 나 랑 께 야 에서 에게 에는 에도 으로 한테 까지 부터 이나 이랑 처럼 보다
     마다 밖에 라도""".split()  # noqa: SIM905
@@ -84,24 +91,26 @@ def words_of(text: str) -> list[str]:
 
 def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the words of a text and the parts of names, in order, without their endings in a language."""
-    return " ".join(_stemmed(_split(text, language), language)).split()
+    bare = _bare(text, language)
+    return " ".join(_stemmed([*WORD.findall(bare), *_forms(bare)], language)).split()
 
 
 def stems_of_each(texts: Sequence[str], language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the stems of each text, in order, separated by spaces, with a leading and a trailing space.
 
-    Texts in ASCII are split and stemmed as one, which takes a third of the time.
+    Two spaces are before the spellings of its numbers and ids: these do not count in its length. Texts in ASCII are
+    split and stemmed as one, which takes a third of the time.
     """
     together = [text for text in texts if text.isascii() and _BETWEEN not in text]
     words = f" {_BETWEEN} ".join(together).translate(_ASCII_WORDS).split()
     rows = iter(f" {' '.join(_stemmed(words, language))} ".split(_BETWEEN))
     found = list[str]()
     for text in texts:
-        if text.isascii() and _BETWEEN not in text:
-            row = next(rows)
-            found.append(row if len(row) > 1 else "  ")
-        else:
-            found.append(f" {' '.join(stems_of(text, language))} ")
+        bare = _bare(text, language)
+        is_one = text.isascii() and _BETWEEN not in text
+        row = next(rows) if is_one else f" {' '.join(_stemmed(WORD.findall(bare), language))} "
+        forms = " ".join(_stemmed(_forms(bare), language))
+        found.append(f"{row} {forms} " if forms else row if len(row) > 1 else "  ")
     return found
 
 
@@ -112,7 +121,9 @@ def stems_among(texts: Sequence[str], wanted: Collection[str], language: str = D
 
 def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the distinct stems to search for, in order; empty if the query contains no word."""
-    words = dict.fromkeys(_parts(dict.fromkeys(_split(query, language))))  # A long question says few words many times.
+    forms = _forms(_bare(query, language))[:FORMS_MAX]
+    # A long question says few words many times.
+    words = dict.fromkeys([*forms, *_parts(dict.fromkeys(_split(query, language)))])
     dropped = STOP_WORDS if language == DEFAULT_LANGUAGE else frozenset[str]()
     telling = [word for word in words if word not in dropped] or list(words)
     longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
@@ -120,23 +131,35 @@ def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
 
 
 def wholes_of(query: str, language: str = DEFAULT_LANGUAGE) -> dict[str, str]:
-    """Return the name that each part of a name in a query belongs to, as stems. An emoji belongs to itself.
+    """Return the name that each part of a name or number in a query belongs to, as stems. An emoji belongs to itself.
 
     Ranking takes each of these as optional, because users write `youtube` for `YouTube`, and emoji for decoration.
     """
     stem = _stems_in(language).stem
     words = [word for word in dict.fromkeys(_split(query, language)) if not _is_plain(word)]
-    names = map(_in_parts, dict.fromkeys(piece for word in words for piece in _pieces(word)))
+    names = list(map(_in_parts, dict.fromkeys(piece for word in words for piece in _pieces(word))))
+    numbers = folded(_bare(query, language))
+    names += [[form, *(_RUN.findall(said) if said == form else _parts(WORD.findall(said)))] for said, form in numbers]
     return {stem(part): stem(name) for name, *parts in names for part in parts or [name] if parts or _EMOJI.match(name)}
 
 
 def _split(text: str, language: str) -> list[str]:
     """Return the words of a text as they are written, without accents if the language is English."""
-    if not text.isascii():
-        # Endings of other languages have accents (`nações`): these are removed from the stems.
-        is_default = language == DEFAULT_LANGUAGE
-        text = without_accents(text) if is_default else without_single_accents(normalized("NFKC", text))
-    return WORD.findall(text)
+    return WORD.findall(_bare(text, language))
+
+
+def _bare(text: str, language: str) -> str:
+    """Return a text without accents if the language is English."""
+    if text.isascii():
+        return text
+    # Endings of other languages have accents (`nações`): these are removed from the stems.
+    return without_accents(text) if language == DEFAULT_LANGUAGE else without_single_accents(normalized("NFKC", text))
+
+
+def _forms(text: str) -> list[str]:
+    """Return the other spellings of the numbers and ids of a text."""
+    found = (_RUN.findall(said) if said == form else [form] for said, form in folded(text))
+    return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 def _parts(words: Iterable[str]) -> list[str]:

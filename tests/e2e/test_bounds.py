@@ -584,11 +584,12 @@ NO_BOUND = {
         projections/recall/candidates.py CANDIDATES_MIN COMPARED_CHARACTERS_MAX
         projections/recall/newer.py CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX
+        projections/recall/scoring.py NUMBER_BEHIND_MAX
         projections/recall/text_search.py PLACES_MAX
         projections/sql/database.py FAULTS_MAX
         projections/sql/position_blocks.py LISTED_MAX LENGTH_MAX
         projections/sql/turn_metadata.py VALUE_BYTES_MAX
-        projections/sql/words.py TERMS_MAX STEMMED_CHARACTERS_MAX
+        projections/sql/words.py TERMS_MAX FORMS_MAX STEMMED_CHARACTERS_MAX
         projections/vectors/ann_index.py COARSE_ROWS_MIN TRAINED_WITH_MAX FOUND_MIN GAIN_MIN PROBED_MIN
         projections/vectors/checked_rows.py GAP_ROWS_MAX
         projections/vectors/generation.py SHARE_MAX UNEVEN_MAX LISTINGS_MAX
