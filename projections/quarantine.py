@@ -28,7 +28,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
 from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors, read_file
-from mnemolog.projections.quarantine import NOTHING_TO_DO
+from mnemolog.projections.drift import NOTHING_TO_DO
 
 ITEMS_MAX: Final = 64
 """Items that the quarantine holds. When it has that many, nothing more is moved into it."""

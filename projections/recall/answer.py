@@ -127,7 +127,7 @@ class Recall(Result, frozen=True, kw_only=True):
     For an `order`, the hits of a page are in the order of time, and only the user's turns.
     """
     topic: str = ""
-    """What was searched for: the query, or its topic."""
+    """What was searched for: the query, its topic, or up to three parts of a long query, one below the other."""
     min_relevance: float = 0.0
     """Turns of less relevance are left out: as given, or the floor that suits the best hit (docs/recall.md)."""
     fits: bool = True
@@ -173,6 +173,9 @@ def _basis_in_words(answer: Recall) -> Iterator[str]:
         yield from _fact(
             "asked for", f"{'the order of what was said' if answer.kind == 'order' else 'a summary'} on: {answer.topic}"
         )
+    elif answer.topic not in ("", answer.query):
+        read, of = len(answer.topic), len(answer.query)
+        yield from _fact("read", f"{read:,} of its {of:,} characters: {one_line(answer.topic)}")
     turns = "turns" if answer.searched_turns is None else counted(answer.searched_turns, "turn")
     when = "the newest" if answer.as_of is None else "as of then"
     yield from _fact("searched", f"{turns} up to position {answer.head} ({when})")

@@ -17,21 +17,32 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.newer import later_statement
+from mnemolog.projections.recall.passages import best_passage, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.repeated_questions import askings
 from mnemolog.projections.recall.request import Kind, Request, request_of
+from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found, counts_of, search
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.words import TERMS_MAX, terms_of, wholes_of, words_of
+from mnemolog.projections.sql.words import STOP_WORDS, TERMS_MAX, WORD, stems_of, terms_of, wholes_of, words_of
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
     from mnemolog.projections.vectors.projection import VectorAnswer
 
+LONG: Final = 1_200
+"""A question of more characters is read in part."""
+WINDOW: Final = 300
+"""How many characters its beginning and its end have."""
+READ: Final = 200
+"""How many characters are read of each of the three."""
+RARE_MAX: Final = 1_000
+"""How many of its words are looked up: those that it says least often."""
+SAID_MAX: Final = 5
+"""How often it says them at most."""
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 _SPEAKERS: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
@@ -40,12 +51,16 @@ _ABOUT_NOW: Final = re.compile(
     r"\b(?:right now|now|currently|at the moment|these days|nowadays|still|any ?more)\b", re.IGNORECASE
 )
 """Words that say when something holds. They are no topic: "Where do I live now?" is not about "now"."""
+_ASKING: Final = re.compile(r"(?<![^.!?\n])[^.!?\n]{1,300}\?(?!\S)")
+"""A sentence that asks."""
 _NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
 
 
 class QueryTerms(NamedTuple):
     """A query, split into the speakers that it names and the rest."""
 
+    query: str
+    """All of the query, or one window of a long one."""
     about: str
     """The query without the speakers it names, for the model to embed. The whole query if it names only speakers."""
     stems: tuple[str, ...]
@@ -65,7 +80,7 @@ class Offer(NamedTuple):
     head: Position
     """Turns after this position are ignored."""
     terms: QueryTerms
-    found: text_search.Found
+    found: Found
     """The text leg's turns; empty in `vector` mode."""
     filters: queries.Filters
     allowed: PositionMask | None
@@ -91,7 +106,7 @@ class Candidates(NamedTuple):
     alike: Mapping[Position, object]
     """Of turns that say the same as others of their role, speaker and scope, word for word: what is equal for them."""
     terms: QueryTerms
-    counts: text_search.Counts
+    counts: Counts
     now: Micros
     later: Callable[..., Turn | None] | None
     """Returns what was said later about the same thing as a turn; None if no vectors answered."""
@@ -128,7 +143,35 @@ def read_query(
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], about).split())
         about = rest if words_of(rest) else about
     speakers = frozenset(speaker for _, speaker in found)
-    return QueryTerms(about, tuple(terms_of(about, language)), wholes_of(about, language), speakers, language, request)
+    return QueryTerms(
+        question.query, about, tuple(terms_of(about, language)), wholes_of(about, language), speakers, language, request
+    )
+
+
+def in_windows(connection: sa.Connection, question: Question, *, head: Position) -> list[Question]:
+    """Return a question as it is; of a long one its beginning, its end, and its rarest words between, as of `head`.
+
+    Where sentences in them ask, each of the three is a question of what it asks. Else they are one question together.
+    """
+    query = question.query
+    if len(query) <= LONG or not query.strip():
+        return [question]
+    newest, _ = queries.last_turn(connection)
+    language, indexed = languages_at(connection, head)
+    said = Counter(WORD.findall(query.lower()))
+    seldom = (word for word in said if said[word] <= SAID_MAX and word not in STOP_WORDS)
+    rare = sorted(seldom, key=said.__getitem__)[:RARE_MAX]
+    stems = list(dict.fromkeys(stems_of(" ".join(rare), language)))
+    unindexed = None if language == indexed else language
+    upto = head if newest > head or unindexed else None
+    # With `alone`, what other turns hold must not show, not even in what is searched for.
+    counts = Counts(0, {}) if question.alone else counts_of(connection, stems, upto=upto, unindexed=unindexed)
+    words = sought(stems, counts, language=language)
+    parts = (query[:WINDOW], query[WINDOW:-WINDOW], query[-WINDOW:])
+    asking = ["\n".join(map(str.strip, _ASKING.findall(part))) for part in parts]
+    read = [best_passage(part, words, limit=READ).text for part in (list(filter(None, asking)) or parts)]
+    windows = dict.fromkeys(read) if any(asking) else ["\n".join(read)]
+    return [replace(question, query=window) for window in windows if window.strip()]
 
 
 def from_views(
@@ -142,9 +185,9 @@ def from_views(
     language, indexed = languages_at(connection, head)
     if newest > head or language != indexed:  # The words, speakers and times of later turns must not count.
         filters, (newest, now) = replace(filters, upto=head), queries.last_turn(connection, upto=head)
-    terms = read_query(connection, question, scopes=filters.scopes, upto=head, language=language)
     unindexed = None if language == indexed else language
-    found, allowed = text_search.NOTHING_FOUND, None
+    terms = read_query(connection, question, scopes=filters.scopes, upto=head, language=language)
+    found, allowed = NOTHING_FOUND, None
     if terms.request.kind == Kind.ORDER and not filters.roles:
         filters = replace(filters, roles=(Role.USER,))
     if not filters.leave_everything:
@@ -152,7 +195,7 @@ def from_views(
 
         allowed = turns_left(connection, filters)
     if question.mode != VECTOR and (allowed is None or len(allowed)):
-        found = text_search.search(
+        found = search(
             connection,
             terms.stems,
             k=wanted,
@@ -188,7 +231,9 @@ def with_neighbours(
         similarity |= vectors.look_up(sorted({*left} - similarity.keys()))
     skipped = frozenset[Position]()
     if question.asked == "skip" and rows.positions:
-        skipped = askings(rows, similarity or {}, question.query, language=offer.language, newest=offer.newest)
+        skipped = askings(
+            rows, similarity or {}, offer.terms.query, question.query, language=offer.language, newest=offer.newest
+        )
         rows = rows.without(skipped) if skipped else rows
     later = None
     if vectors is not None and rows.positions:

@@ -122,18 +122,16 @@ def _best_start(parts: Sequence[_Part], held: Mapping[int, Sequence[str]], words
     """
     in_all = Counter(stem for some in held.values() for stem in some)
     worth = {stem: words.worth[stem] / math.sqrt(count) for stem, count in in_all.items()}
-    within, best, chosen, reached = dict.fromkeys(worth, 0), 0.0, 0, 0
+    within, best, chosen, reached = Counter[str](), 0.0, 0, 0
     holding = list(held)
     for first in holding:
         while reached < len(holding) and parts[holding[reached]].end - parts[first].start <= limit:
-            for stem in held[holding[reached]]:
-                within[stem] += 1
+            within.update(held[holding[reached]])
             reached += 1
         score = sum(worth[stem] * count / (count + REPEATED) for stem, count in within.items())
         if round(score - best, ROUNDED) > 0:
             best, chosen = score, first
-        for stem in held[first]:
-            within[stem] -= 1
+        within -= Counter(held[first])
     return chosen
 
 

@@ -6,6 +6,7 @@ The cursor for its next page is opaque text, valid for one question, one log and
 from __future__ import annotations
 
 import math
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -256,9 +257,7 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
     """
     if not isinstance(query, str):
         raise errors.InvalidInput("query", f"expected text, got {type(query).__name__}")
-    cleaned = query.replace("\x00", _NO_TEXT)
-    if not cleaned.isascii():
-        cleaned = "".join(_NO_TEXT if "\ud800" <= character <= "\udfff" else character for character in cleaned)
+    cleaned = re.sub("[\x00\ud800-\udfff]", _NO_TEXT, query)
     checked_text("query", cleaned)
     checked_whole("k", k)
     one_of("mode", mode, MODES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha256
+from heapq import merge
 from math import exp, isfinite
 from typing import Final, NamedTuple
 
@@ -71,14 +72,17 @@ class Ranking:
         """Turns that a turn stands for, because they say the same."""
 
     def add(
-        self, connection: sa.Connection, found: Candidates, *, wanted: int, dropped: Container[Position] = ()
+        self, connection: sa.Connection, found: Sequence[Candidates], *, wanted: int, dropped: Container[Position] = ()
     ) -> bool:
         """Rank the candidates of the next stage, without those `dropped`. Return whether it was the last one.
 
+        `found` has those of each window of a long question; a turn counts by the best of its scores.
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, rest, below = not self.turns, False, 0
-        for turn in _ordered(connection, found, self._question):
+        alike = {at: item for some in found for at, item in some.alike.items()}
+        ordered = (_ordered(connection, some, self._question) for some in found)
+        for turn in merge(*ordered, key=lambda turn: (-turn.score, turn.position)):
             if turn.position in dropped:
                 self._seen.add(turn.position)
                 continue
@@ -94,16 +98,16 @@ class Ranking:
                 below += 1
                 continue
             self._seen.add(turn.position)
-            same = found.alike.get(turn.position) if self._question.weights.distinct else None
+            same = alike.get(turn.position) if self._question.weights.distinct else None
             if same is not None and self._said.setdefault(same, turn.position) != turn.position:
                 continue
             if same is not None:
-                others = (other for other, item in found.alike.items() if item == same)
+                others = (other for other, item in alike.items() if item == same)
                 self.repeated[turn.position] = tuple(sorted(other for other in others if other != turn.position))
             self.turns.append(turn)
         if first:
             self._first_stage = len(self.turns)
-        full = any(len(leg) >= wanted and self._may_continue(leg) for leg in found.legs.values())
+        full = any(len(leg) >= wanted and self._may_continue(leg) for some in found for leg in some.legs.values())
         self.left_out = min(below, max(self._count - len(self.turns), 0))
         self.more = rest or full or len(self.turns) > self._count
         return len(self.turns) >= self._count or not full
@@ -167,9 +171,9 @@ def _ordered(connection: sa.Connection, found: Candidates, question: Question) -
     rows = found.rows
     if not rows.positions:
         return
-    scored = scoring.score(found, query=question.query, weights=question.weights)
+    scored = scoring.score(found, query=found.terms.query, weights=question.weights)
     if found.terms.request.present and question.weights.currency:
-        put_change_first(connection, found, question.query, scored, behind_max=question.weights.currency)
+        put_change_first(connection, found, found.terms.query, scored, behind_max=question.weights.currency)
     for n in scored.order():
         if not rows.may_be_hits[n] or (VECTOR not in found.legs and not scored.direct[n]):
             continue  # Text only: a neighbour that contains no word of the query is no hit.

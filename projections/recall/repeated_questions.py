@@ -29,10 +29,11 @@ _NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
 
 
 def askings(
-    rows: Rows, similarity: Mapping[Position, float], query: str, *, language: str, newest: Position
+    rows: Rows, similarity: Mapping[Position, float], query: str, whole: str, *, language: str, newest: Position
 ) -> frozenset[Position]:
     """Return which of these turns ask the question themselves.
 
+    - `query`: the question, or a part of it; `whole`: all of it.
     - `newest`: the last turn of the store. If its words are the query, it is what the recall was made for, and earlier
       askings are those of its speaker.
     - `similarity`: of turns to the query, as far as they have vectors.
@@ -46,7 +47,7 @@ def askings(
     if newest in rows.positions:
         n = rows.positions.index(newest)
         is_message = rows.ask[n] or len(asked) >= MESSAGE_WORDS
-        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == asked:
+        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == stems_of(whole, language):
             found, speakers = {newest}, {rows.speakers[n]}
     if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):
         return frozenset(found)

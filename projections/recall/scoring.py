@@ -190,7 +190,7 @@ def _words(
     known = [term for term in terms.stems if term in counts.holding]
     if not known:
         return {}, np.zeros(len(stems), dtype=np.bool_), np.zeros(len(stems))
-    sizes = np.array([len(row.partition("  ")[0]) for row in stems])  # Without the spellings of numbers.
+    sizes = np.array([row.find("  ") + 1 or len(row) for row in stems])  # Without the spellings of numbers.
     frequencies = frequencies_in("".join(stems), np.cumsum(list(map(len, stems))), known)
     for part, whole in terms.wholes.items():
         if part in counts.holding and whole in counts.holding:

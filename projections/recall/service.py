@@ -28,7 +28,8 @@ from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import RERANKER, Recall
-from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, with_neighbours
+from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, in_windows, with_neighbours
+from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import (
@@ -290,7 +291,7 @@ class Recalls:
         One transaction reads everything that depends on the position. No transaction is open while a model works. Hits
         are read afterwards, so that a turn forgotten meanwhile is not returned.
         """
-        page, leg = basis.page, _VectorLeg()
+        page = basis.page
         reranker = self._projections.reranker if basis.reranked and question.mode != VECTOR else None
         ranking = Ranking(question, count=page.end, to_be_reranked=reranker is not None)
         wanted, failed = page.offered(question.mode), None
@@ -302,17 +303,20 @@ class Recalls:
             else Known(head, Micros(basis.moment))
         )
         filters = self.filters(connection, question, head)
+        windows = in_windows(connection, question, head=head)
+        legs = [_VectorLeg()] * len(windows)
         while True:
             with self._timed("mnemolog.recall.leg", leg=TEXT):
-                offer = from_views(connection, question, filters, head=head, wanted=wanted)
+                offers = [from_views(connection, window, filters, head=head, wanted=wanted) for window in windows]
             if question.mode != TEXT:
                 snapshot.close()
-                leg = self._ask_vectors(question, basis, offer, wanted)
+                legs = [self._ask_vectors(question, basis, offer, wanted) for offer in offers]
                 connection = snapshot.enter_context(views.database.reading())
-            found = with_neighbours(connection, question, offer, leg.answer)
+            pairs = zip(offers, legs, strict=True)
+            found = [with_neighbours(connection, question, offer, leg.answer) for offer, leg in pairs]
             dropped = dict[Position, Position]()
             if question.superseded == "drop":
-                offered = {*found.rows.positions}.union(*found.legs.values())
+                offered = {at for some in found for leg in (some.rows.positions, *some.legs.values()) for at in leg}
                 dropped = self.superseded(connection, sorted(offered), known)
             if ranking.add(connection, found, wanted=wanted, dropped=dropped):
                 break
@@ -323,11 +327,15 @@ class Recalls:
             failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
             connection = snapshot.enter_context(views.database.reading())
         ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
-        words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
+        terms = (sought(offer.terms.stems, offer.found.counts, language=offer.language) for offer in offers)
+        words = SoughtWords({stem: worth for some in terms for stem, worth in some.worth.items()}, offers[0].language)
+        leg = next((leg for leg in legs if leg.why_not is not None), legs[0])
         newer = dict[Position, Turn | None]()
-        if found.later is not None and ranked and not page.passed_over:
+        if ranked and not page.passed_over:
             count = basis.newer + bool(ranked[0].parts.get("currency"))  # The next one is what it changes.
-            newer = {turn.position: found.later(connection, turn.position) for turn in ranked[:count]}
+            for some in found:
+                near = [turn.position for turn in ranked[:count] if turn.position in some.rows.positions]
+                newer |= {at: some.later(connection, at) for at in near if some.later is not None}
         hits = hits_of(
             connection,
             ranked,
@@ -346,7 +354,7 @@ class Recalls:
             hits=hits,
             head=head,
             vectors_cover=None if leg.answer is None else leg.answer.covers,
-            legs=tuple(name for name in found.legs if name != VECTOR or leg.why_not is None),
+            legs=tuple(name for name in found[0].legs if name != VECTOR or leg.why_not is None),
             unavailable_legs={
                 name: why for name, why in ((VECTOR, leg.why_not), (RERANKER, failed)) if why is not None
             },
@@ -354,15 +362,15 @@ class Recalls:
             model=None if leg.vectors is None else leg.vectors.fingerprint,
             reranker=None if reranker is None or failed is not None else reranker.name,
             filters=question.given_filters(),
-            searched_turns=_searched(offer),
+            searched_turns=_searched(offers[0]),
             left_out=ranking.left_out,
-            skipped=tuple(sorted(found.skipped)),
-            kind=found.terms.request.kind,
-            topic=found.terms.request.topic,
+            skipped=tuple(sorted({at for some in found for at in some.skipped})),
+            kind=found[0].terms.request.kind,
+            topic="\n".join(some.terms.request.topic for some in found),
             min_relevance=floor.least,
             fits=floor.fits,
         )
-        return Answer(recall, ranking, found, leg.vectors, leg.answer, words, known, filters, connection)
+        return Answer(recall, ranking, found[0], leg.vectors, leg.answer, words, known, filters, connection)
 
     def superseded(
         self, connection: sa.Connection, turns: Sequence[Position], known: Known

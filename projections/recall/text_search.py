@@ -43,6 +43,18 @@ class Found(NamedTuple):
 NOTHING_FOUND: Final = Found([], Counts(0, {}))
 
 
+def counts_of(
+    connection: sa.Connection, words: Sequence[str], *, upto: Position | None, unindexed: str | None
+) -> Counts:
+    """Return how many turns there are, and hold each of these words. The parameters are those of `search`."""
+    from mnemolog.projections.recall import bm25
+
+    if unindexed is None or upto is None:
+        return Counts(bm25.corpus(connection, upto=upto).turns, bm25.turns_with(connection, words, upto=upto))
+    texts = bm25.read_texts(connection, words, upto=upto, language=unindexed)
+    return Counts(texts.corpus.turns, {word: len(found.turns) for word, found in texts.postings.items()})
+
+
 def search(
     connection: sa.Connection,
     terms: Sequence[str],

@@ -581,7 +581,7 @@ NO_BOUND = {
         projections/maintenance/vectors.py PASSES_MAX
         projections/projector.py RETRY_S_MIN RETRY_S_MAX
         projections/recall/bm25.py IDF_MIN
-        projections/recall/candidates.py CANDIDATES_MIN COMPARED_CHARACTERS_MAX
+        projections/recall/candidates.py RARE_MAX SAID_MAX CANDIDATES_MIN COMPARED_CHARACTERS_MAX
         projections/recall/newer.py CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX
         projections/recall/scoring.py NUMBER_BEHIND_MAX
