@@ -224,7 +224,9 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
 
 def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) -> StoreParts:
     """Return the parts of a store, with the services that answer within a boundary."""
-    layout, log, projections = shared.layout, shared.log, shared.projections
+    layout = shared.layout
+    log = shared.log
+    projections = shared.projections
     forgetting, boundary = shared.forgetting, visible.boundary
     agents = Agents(visible)
     session_list = SessionList(projections, visible, agents)

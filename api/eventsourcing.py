@@ -90,7 +90,9 @@ class LogAggregateRecorder(AggregateRecorder):
     """
 
     def __init__(self, log: EventLog, *, prefix: str = "", id_type: IdType = "uuid") -> None:
-        self.log, self._prefix, self._id_type = log, prefix, id_type
+        self.log = log
+        self._prefix = prefix
+        self._id_type = id_type
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none, and return their positions.

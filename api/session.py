@@ -35,7 +35,9 @@ class Session(OfOneProcess, WorkingMemory):
     def __init__(self, parts: SessionParts, session_id: str, started: SessionStarted) -> None:
         self._parts, self._visible = parts, parts.visible
         self.id = session_id
-        self.title, self.agent, self.scope = started.title, started.agent, started.scope
+        self.title = started.title
+        self.agent = started.agent
+        self.scope = started.scope
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, title={self.title!r}, agent={self.agent!r}, scope={self.scope!r})"
@@ -358,7 +360,9 @@ class SessionAt(MemoryView):
     """A session as it was at a position of the log, read-only. Expiry of values is judged at that time."""
 
     def __init__(self, parts: SessionParts, state: SessionState, *, position: Position, moment: Micros) -> None:
-        self._projections, self._visible, self._then = parts.projections, parts.visible, state
+        self._projections = parts.projections
+        self._visible = parts.visible
+        self._then = state
         self.id, self.position = state.session, position
         self._moment = moment
 

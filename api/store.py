@@ -75,7 +75,9 @@ class MemoryStore(OfOneProcess):
         self.parts = parts
         """The parts of the store, for adapters (`mnemolog.adapters.support.store_access`)."""
         self.path, self._visible = parts.layout.folder, parts.visible
-        self.audit, self.models, self.admin = parts.audit, parts.models, parts.admin
+        self.audit = parts.audit
+        self.models = parts.models
+        self.admin = parts.admin
 
     @classmethod
     @takes_options

@@ -31,7 +31,10 @@ LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
 KEY_FILE: Final = "MNEMOLOG_KEY_FILE"
 """As `mnemolog.infra.keys.key_file` has it, which no command has to import."""
-EXIT_FAILED, EXIT_USAGE, EXIT_DAMAGED, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_DAMAGED = 3
+EXIT_INTERRUPTED = 130
 
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """What Typer raises for wrong usage. Typer exports only this subclass of it."""

@@ -48,7 +48,9 @@ INTERRUPTED: Final = {
 
 def report(error: BaseException, line: CommandLine) -> int:
     """Print an error and return the exit status."""
-    lines, message, status = [], str(error), EXIT_FAILED
+    lines = []
+    message = str(error)
+    status = EXIT_FAILED
     if isinstance(error, KeyboardInterrupt):
         hint = _interrupted(error, line)
         message, status = "interrupted", EXIT_INTERRUPTED

@@ -38,7 +38,9 @@ def verify(lines, expected=(), document=None):
         if (header["line"], header["format"], header["version"]) != ("header", "mnemolog-export", 1):
             raise NotSound("line 1: not an export of version 1")
         identity = struct.pack(">qq", header["log_format"], header["created_at"]) + header["log_id"].encode()
-        first, digest, versions = header["after"], header["digest"], {}
+        first = header["after"]
+        digest = header["digest"]
+        versions = {}
         struct.pack(">q32s", first, bytes.fromhex(digest))  # Or this line is damaged.
         if first == 0 and digest != hashlib.sha256(b"mnemolog/genesis/1\0" + identity).hexdigest():
             raise NotSound("line 1: the identity of the log was changed")
@@ -99,7 +101,11 @@ class Certificate:
 
     def __init__(self, given):
         """Keep the certificate, which `check` compares with the log."""
-        self.given, self.targets, self.found, self.stages, self.made = given, {}, [], [], None
+        self.given = given
+        self.targets = {}
+        self.found = []
+        self.stages = []
+        self.made = None
         self.head = None  # Of the event before; no log begins with a request.
         for target in given["asked"]:
             self.targets.setdefault(target["stream"], []).append(target)

@@ -30,7 +30,10 @@ def splice(base: bytes, new: bytes) -> tuple[list[int], bytes]:
     between: list[bytes] = []
     tail = _alike_backwards(base, len(base), new, len(new), most=min(len(base), len(new)))
     base_end, new_end = len(base) - tail, len(new) - tail
-    at, done, place, searched = 0, 0, 0, 0
+    at = 0
+    done = 0
+    place = 0
+    searched = 0
     while place < new_end and len(plan) < 3 * COPIES_MAX:
         length = min(_alike(base, at, new, place), base_end - at, new_end - place)
         if length >= COPY_BYTES_MIN:

@@ -118,7 +118,9 @@ class Chain:
     """
 
     def __init__(self, digest: bytes, *, position: int = ORIGIN) -> None:
-        self.position, self.digest, self.rows = position, digest, 0
+        self.position = position
+        self.digest = digest
+        self.rows = 0
         self.versions: dict[bytes, int] = {}
         self.gone = 0
         """How many positions rows have skipped, less the versions that they have skipped."""
@@ -137,7 +139,9 @@ class Chain:
             known = version - 1 if self._is_part and isinstance(version, int) else 0
         sound = sound and position == self.position + 1  # Appends leave no holes.
         if sound and version == known + 1:
-            self.position, self.digest, self.versions[stream] = position, digest, version
+            self.position = position
+            self.digest = digest
+            self.versions[stream] = version
             self.rows += 1
             return []
         found = [] if sound else [self._break(row)]

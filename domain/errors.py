@@ -142,7 +142,9 @@ class FormatTooNew(StoreError):
 
     def __init__(self, path: Path, *, found: int, supported: int) -> None:
         super().__init__(f"{path} has log format {found}; this mnemolog reads formats up to {supported}")
-        self.path, self.found, self.supported = path, found, supported
+        self.path = path
+        self.found = found
+        self.supported = supported
 
 
 class KeysMissing(StoreError):
@@ -329,7 +331,9 @@ class UnknownSession(SessionError):
         elif closest:
             why += f"; the closest {'ids are' if len(closest) > 1 else 'id is'} {_listed(closest)}"
         super().__init__(why)
-        self.session, self.closest, self.titled = session, tuple(closest), tuple(titled)
+        self.session = session
+        self.closest = tuple(closest)
+        self.titled = tuple(titled)
 
     def _advice(self) -> str:
         return Hint(remedy("sessions"), " lists the sessions; ", remedy("session", self.session), " starts this one")
@@ -352,7 +356,9 @@ class SessionDiffers(SessionExists):
 
     def __init__(self, session: str, *, attribute: str, recorded: object, given: object) -> None:
         super().__init__(session, f"session {session!r} was started with {attribute}={recorded!r}, not {given!r}")
-        self.attribute, self.recorded, self.given = attribute, recorded, given
+        self.attribute = attribute
+        self.recorded = recorded
+        self.given = given
 
     def _advice(self) -> str:
         return f"nothing was written; leave out `{self.attribute}` to get that session, or choose another id"
@@ -416,7 +422,11 @@ class OutsideSession(SessionError):
             at = began.isoformat(" ", timespec="seconds")
             why = f"session {session!r} did not exist at position {position}; it began at position {first}, on {at}"
         super().__init__(why)
-        self.session, self.position, self.first, self.last, self.began = session, position, first, last, began
+        self.session = session
+        self.position = position
+        self.first = first
+        self.last = last
+        self.began = began
 
     def _advice(self) -> str:
         return f"use a position from {self.first} to {self.last}, or a time between theirs"
@@ -443,7 +453,9 @@ class WrongExpectedVersion(AppendError):
 
     def __init__(self, *, stream: str, expected: int, actual: int) -> None:
         super().__init__(f"{_owner(stream)}: expected version {expected}, found {actual}")
-        self.stream, self.expected, self.actual = stream, expected, actual
+        self.stream = stream
+        self.expected = expected
+        self.actual = actual
 
 
 class DuplicateKey(AppendError):
@@ -453,7 +465,9 @@ class DuplicateKey(AppendError):
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} of {_owner(stream)} belongs to other content, recorded at position {position}")
-        self.stream, self.key, self.position = stream, key, position
+        self.stream = stream
+        self.key = key
+        self.position = position
 
 
 class ContentForgotten(AppendError):
@@ -463,7 +477,9 @@ class ContentForgotten(AppendError):
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} of {_owner(stream)} belongs to forgotten content, at position {position}")
-        self.stream, self.key, self.position = stream, key, position
+        self.stream = stream
+        self.key = key
+        self.position = position
 
 
 class LogBusy(AppendError):
@@ -662,7 +678,9 @@ class ImportRefused(MnemologError):
 
     def __init__(self, path: Path, line: int, why: str, *, skippable: bool = False) -> None:
         super().__init__(f"{path}:{line}: {why}")
-        self.path, self.line, self.skippable = path, line, skippable
+        self.path = path
+        self.line = line
+        self.skippable = skippable
 
     def _advice(self) -> str:
         if not self.skippable:

@@ -81,7 +81,9 @@ def proposals_stream(scope: str) -> str:
 
 def evolve_proposals(state: Proposals | None, recorded: RecordedEvent, _past: Past[Proposals]) -> Proposals | None:
     """Return the proposals of a scope after an event of its stream."""
-    known, event, at = state or NO_PROPOSALS, recorded.event, to_datetime(recorded.recorded_at)
+    known = state or NO_PROPOSALS
+    event = recorded.event
+    at = to_datetime(recorded.recorded_at)
     scope = Scope(stream_scope(recorded.stream) or "")
     if isinstance(event, ProposalMade):
         made = Proposal(

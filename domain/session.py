@@ -217,7 +217,9 @@ def new_turn(
     """
     if not isinstance(text, str) or tool_calls:
         said = said_in({"role": role, "content": text, "tool_calls": tool_calls})
-        role, text, tool_calls = said.role, said.text, said.tool_calls
+        role = said.role
+        text = said.text
+        tool_calls = said.tool_calls
         metadata = {**said.metadata, **(metadata or {})}
     return TurnRecorded(
         role=parse_role(role),

@@ -74,7 +74,9 @@ class _Fold(Generic[State]):
     def __init__(
         self, stream: str, upto: Position | None, base: FoldedState[State], events: Sequence[RecordedEvent]
     ) -> None:
-        self.stream, self.upto, self.reached = stream, upto, base
+        self.stream = stream
+        self.upto = upto
+        self.reached = base
         self._events, self._done = events, 0
 
     def resume(self, evolve: Evolve[State], pasts: dict[tuple[str, Position], State | None]) -> None:

@@ -178,7 +178,9 @@ class _Contents:
     """What a database, its `-wal` and its `-shm` hold, read past SQLite."""
 
     def __init__(self, paths: Sequence[str], raw: Sequence[int], log_id: bytes) -> None:
-        self._paths, self.raw, self._log_id = paths, raw, log_id
+        self._paths = paths
+        self.raw = raw
+        self._log_id = log_id
         self._changed_ns, self._held = 0, (False, False, 0)
         self.overwritten()
 

@@ -59,8 +59,14 @@ _SELECT_GENERATED: Final = (
 )
 _UNCOMPARED: Final = re.compile(r"[\s\"'`\[\]]+")
 
-_BUSY, _READONLY, _IOERR, _CORRUPT, _FULL = 5, 8, 10, 11, 13
-_CANTOPEN, _AUTH, _NOTADB = 14, 23, 26
+_BUSY = 5
+_READONLY = 8
+_IOERR = 10
+_CORRUPT = 11
+_FULL = 13
+_CANTOPEN = 14
+_AUTH = 23
+_NOTADB = 26
 
 
 def driver_errors() -> tuple[type[Exception], ...]:

@@ -198,7 +198,9 @@ def _require_safe(path: Path) -> None:
 
 def _another_copy() -> ModuleType:
     """Load the driver again. The loader takes a file with another inode for another library."""
-    name, file, why = _EXTENSION.__name__, Path(_EXTENSION.__file__ or ""), None
+    name = _EXTENSION.__name__
+    file = Path(_EXTENSION.__file__ or "")
+    why = None
     for copy_of in (_copy_in_memory, _copy_on_disk):
         try:
             with copy_of(file) as path:

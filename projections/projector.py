@@ -89,7 +89,9 @@ class Indexing:
         start = self.covers()
         if start >= upto:
             return 0
-        vectors, encoded, limit = self._vectors(), 0, upto
+        vectors = self._vectors()
+        encoded = 0
+        limit = upto
         refused: errors.EncodingFailed | None = None
         with (
             IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE).held(wait_s=wait_s),

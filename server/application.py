@@ -185,7 +185,10 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=config.drain_s,
             )
         )
-        self._guard, self._connections, self._listening, self._stop = guard, connections, listening, stop
+        self._guard = guard
+        self._connections = connections
+        self._listening = listening
+        self._stop = stop
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop: no new connections, streams end, requests that run are completed."""

@@ -30,7 +30,9 @@ def mcp_route(served: Memory, bodies: Bodies, *, tools: Toolset = "core") -> Rou
 
 class _Endpoint:
     def __init__(self, served: Memory, bodies: Bodies, tools: Toolset) -> None:
-        self._served, self._bodies, self._tools = served, bodies, tools
+        self._served = served
+        self._bodies = bodies
+        self._tools = tools
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)

@@ -90,7 +90,9 @@ class MnemologProvider(MemoryProvider):
         return acquire(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
 
     def _enter(self, session_id: str, *, left: str = "", reason: str = "new") -> None:
-        self._session, self._left, self._is_fresh = session_id, left, True
+        self._session = session_id
+        self._left = left
+        self._is_fresh = True
         if self._active:
             how: dict[str, Any] = {"left": left or None, "agent": self._agent, "scope": self._scope, "reason": reason}
             self._outbox.put(lambda store: get_or_start_session(store, session_id, **how))

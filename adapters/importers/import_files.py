@@ -93,7 +93,10 @@ def import_files(
     in all.
     """
     log = log_of(store)
-    field_map, report, sessions, left_out = parse_field_map(fields), ImportReport(), set[str](), Counter[str]()
+    field_map = parse_field_map(fields)
+    report = ImportReport()
+    sessions = set[str]()
+    left_out = Counter[str]()
     files = files_in(paths, format=format, fields=field_map)
     report.skipped = files.skipped
     on_refused: OnRefused | None = (lambda error: report.refused.append(str(error))) if skip_bad else None
@@ -254,7 +257,9 @@ def preview_files(
         with open_file(path, format=format, fields=field_map, progress=tell, on_refused=refused.append) as opened:
             turns = with_defaults(opened.turns, scope=scope, agent=agent)
             first = list(islice(turns, TURNS_SHOWN))
-            count, sessions, keys = 0, set(), set()
+            count = 0
+            sessions = set()
+            keys = set()
             for count, turn in enumerate(chain(first, turns), start=1):  # noqa: B007
                 sessions.add(turn.session)
                 keys.add(hash((turn.session, turn.key, turn.text)))
@@ -322,7 +327,9 @@ class Recording:
     """
 
     def __init__(self, log: EventLog, upto: Position, write: Callable[[Transaction, Item, Recording], bool]) -> None:
-        self._log, self._upto, self._write = log, upto, write
+        self._log = log
+        self._upto = upto
+        self._write = write
         self._secret = b"" if log.keyring is None else log.keyring.secret()
         self._batch: list[Item] = []
         self._characters = 0

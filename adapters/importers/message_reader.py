@@ -45,7 +45,9 @@ class MessageReader:
     """Reads the messages of one file."""
 
     def __init__(self, maker: TurnMaker, form: Format, fields: FieldMap = DEFAULT_MAP) -> None:
-        self._maker, self._form, self._fields = maker, form, fields
+        self._maker = maker
+        self._form = form
+        self._fields = fields
         self._stem = stem_of(maker.path)
         self.lookup = Lookup(fields, form.fields)
         self._around: dict[str, Any] = {}

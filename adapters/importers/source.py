@@ -220,7 +220,10 @@ def values_on(line: bytes) -> tuple[list[Any], InvalidInput | None]:
         text = line.decode()
     except UnicodeDecodeError:
         return [], wrong
-    found, reached, begin, gaps = list[Any](), 0, 0, ""
+    found = list[Any]()
+    reached = 0
+    begin = 0
+    gaps = ""
     for _ in range(_BEGINNINGS_MAX):
         if (began := _BEGINNING.search(text, begin)) is None:
             break

@@ -80,7 +80,9 @@ class Walk:
     """Walks over the values of messages. `read` are fields that are read whatever becomes of them, such as a time."""
 
     def __init__(self, read: Collection[str] = ()) -> None:
-        self._read, self._top, self._kept = read, _Field(), 0
+        self._read = read
+        self._top = _Field()
+        self._kept = 0
 
     def unread(self, value: Any, turns: Turns | None = None, taken: Container[Any] = ()) -> list[tuple[str, Leaf]]:
         """Return the values that the turns do not hold, each with the reason that counts its field.

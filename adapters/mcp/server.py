@@ -44,7 +44,9 @@ class OpeningMemory:
     def __init__(
         self, folder: Path, open_memory: Callable[[], AbstractAsyncContextManager[Memory]], *, read_only: bool
     ) -> None:
-        self.folder, self.read_only, self.proposes = folder, read_only, not read_only
+        self.folder = folder
+        self.read_only = read_only
+        self.proposes = not read_only
         self._open_memory = open_memory
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[Memory] | None = None

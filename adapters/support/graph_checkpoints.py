@@ -222,7 +222,9 @@ class Threads:
         A channel is complete with the first value that is found for it. Pruned checkpoints are included. Empty if there
         is no such checkpoint.
         """
-        contents, left, steps = self._contents_now(), set(channels), list[Step]()
+        contents = self._contents_now()
+        left = set(channels)
+        steps = list[Step]()
         with self._index.current() as connection:
             of = next(_named(connection, thread, ns, checkpoint_id), None)
             try:
@@ -371,7 +373,10 @@ def _taken_in(
 
     Raises `LimitExceeded`.
     """
-    kept, values, fresh, size = Refs(), list[ChannelValue](), dict[str, ValueAt](), 0
+    kept = Refs()
+    values = list[ChannelValue]()
+    fresh = dict[str, ValueAt]()
+    size = 0
     for name, value in channels.items():
         if name in before and name not in changed:
             kept[name] = before[name]

@@ -76,7 +76,9 @@ class Batch:
     """Operations on items at one moment. Created by `Items.batch`, which appends the writes at the end."""
 
     def __init__(self, connection: sa.Connection, find_scorer: Callable[[], Scorer | None], *, now: Micros) -> None:
-        self._connection, self._find_scorer, self._now = connection, find_scorer, now
+        self._connection = connection
+        self._find_scorer = find_scorer
+        self._now = now
         self._puts: dict[tuple[str, str], list[tuple[str, Event]]] = {}
         self._used: dict[tuple[str, str], StoredItem] = {}
 

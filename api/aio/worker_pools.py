@@ -92,7 +92,10 @@ class WorkerPool:
         linger_s: float = LINGER_S,
         origin: fork_guard.Origin | None = None,
     ) -> None:
-        self._name, self._threads_max, self._stops, self._linger_s = name, threads_max, stops, linger_s
+        self._name = name
+        self._threads_max = threads_max
+        self._stops = stops
+        self._linger_s = linger_s
         self._origin = origin
         self._shut = False
         self.reset()

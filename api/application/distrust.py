@@ -39,7 +39,9 @@ class Distrusts:
     """What is distrusted in one log, as far as its boundary shows it."""
 
     def __init__(self, visible: VisibleEvents, projections: ProjectionSet) -> None:
-        self._visible, self._projections, self._log = visible, projections, visible.log
+        self._visible = visible
+        self._projections = projections
+        self._log = visible.log
 
     def distrust(
         self, turns: Iterable[int], sessions: Iterable[str], *, actor: str, maker: str, reason: str, dry_run: bool

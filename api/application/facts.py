@@ -141,7 +141,10 @@ class Facts:
     def __init__(
         self, visible: VisibleEvents, projections: ProjectionSet, keys: FactKeys, names: NamesInUse, *, clock: Clock
     ) -> None:
-        self._visible, self._projections, self._clock, self._known_keys = visible, projections, clock, keys
+        self._visible = visible
+        self._projections = projections
+        self._clock = clock
+        self._known_keys = keys
         self._names = names
         self._log, self._boundary = visible.log, visible.boundary
 

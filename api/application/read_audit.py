@@ -134,7 +134,9 @@ def reading(
 
     A `silent` block shows nothing: it leaves a line only if it is refused with an error that may name sessions.
     """
-    outer, shown, refused = _SHOWN.get(), Shown(silent=silent), ""
+    outer = _SHOWN.get()
+    shown = Shown(silent=silent)
+    refused = ""
     if visible.reads is None or outer is not None:
         yield shown if outer is None else Shown(outer.ranges)
         return

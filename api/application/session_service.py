@@ -70,8 +70,12 @@ class Sessions:
     """The sessions of one log."""
 
     def __init__(self, visible: VisibleEvents, agents: Agents, *, clock: Clock, limits: MemoryLimits) -> None:
-        self._visible, self._states, self._agents = visible, visible.states, agents
-        self._transact, self.clock, self.limits = visible.transact, clock, limits
+        self._visible = visible
+        self._states = visible.states
+        self._agents = agents
+        self._transact = visible.transact
+        self.clock = clock
+        self.limits = limits
 
     def start(self, given: session.SessionLike | None, **about: Unpack[Attributes]) -> tuple[str, SessionStarted]:
         """Start a session; return its id, random if none is given, and its start. Raises `SessionExists`."""
@@ -274,7 +278,9 @@ class SessionList:
     """Lists sessions, as far as the store's own scope shows them."""
 
     def __init__(self, projections: ProjectionSet, visible: VisibleEvents, agents: Agents) -> None:
-        self._projections, self._visible, self._agents = projections, visible, agents
+        self._projections = projections
+        self._visible = visible
+        self._agents = agents
 
     def sessions(
         self,

@@ -107,7 +107,9 @@ class Switches:
 
     def __init__(self, visible: VisibleEvents, agents: Agents, scopes: Callable[[], list[Group]]) -> None:
         """`scopes` returns the scopes that sessions have."""
-        self._visible, self._states, self._agents = visible, visible.states, agents
+        self._visible = visible
+        self._states = visible.states
+        self._agents = agents
         self._transact, self._scopes = visible.transact, scopes
 
     def rewind(self, session_id: str, *, turns: int | None, to: When | None, dry_run: bool = False) -> int:
@@ -194,11 +196,16 @@ class Switches:
     def _switch(
         self, target: session.SessionLike | None, *, joins: bool = False, **how: Unpack[SwitchHow]
     ) -> Callable[[Transaction], commands.Switched]:
-        reason, agent, leave = parse_switch_reason(how["reason"]), how.get("agent"), how.get("session")
+        reason = parse_switch_reason(how["reason"])
+        agent = how.get("agent")
+        leave = how.get("session")
         name = None if target is None else session.checked_session_id(session.session_id_of(target, "to"))
         old = None if leave is None else self._visible.state(session.session_id_of(leave))
         left = here = None if old is None else old.session
-        at, turns, given_scope, title = how.get("at"), how.get("turns"), how.get("scope"), how.get("title")
+        at = how.get("at")
+        turns = how.get("turns")
+        given_scope = how.get("scope")
+        title = how.get("title")
         if turns is not None:
             _check_one_of(turns, at)
             if reason is not SwitchReason.REWIND:

@@ -70,7 +70,9 @@ class Tokens:
 
     def __init__(self, log: EventLog, clock: Clock, *, uses: Path) -> None:
         """`uses` is a file that notes when tokens were last used; it can be deleted at any time."""
-        self._log, self._clock, self._file = log, clock, uses
+        self._log = log
+        self._clock = clock
+        self._file = uses
         self._uses: dict[str, datetime] = {}
         """Those that are not in the file yet."""
         self._saved = -inf
@@ -155,7 +157,9 @@ class Tokens:
 
     def named(self, token: str) -> Token:
         """Return the token with an id, or else the only valid one of an actor. Raises `InvalidInput`."""
-        known, id, now = self.known(), id_of(token), to_datetime(self._clock.now())
+        known = self.known()
+        id = id_of(token)
+        now = to_datetime(self._clock.now())
         if (found := known.get(id)) is not None:
             return found.token
         tokens = (item.token for item in known.values())

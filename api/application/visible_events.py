@@ -40,7 +40,10 @@ class VisibleEvents:
         reads: ReadsFile | None = None,
     ) -> None:
         """`titles` returns the titles of all sessions by id. `reads` takes a line for each read, if it is given."""
-        self.log, self.states, self.boundary, self._titles = log, states, states.boundary, titles
+        self.log = log
+        self.states = states
+        self.boundary = states.boundary
+        self._titles = titles
         self.reads = reads
 
     def within(self, boundary: Boundary) -> VisibleEvents:

@@ -96,7 +96,9 @@ def effects(
     visible: VisibleEvents, projections: ProjectionSet, clock: Clock, position: int, as_of: When | None = None
 ) -> Effects:
     """Return what the turn at a position had led to. Raises `InvalidInput` if there is none that may be seen."""
-    at, log, scopes = checked_position("position", position), visible.log, visible.boundary.scopes
+    at = checked_position("position", position)
+    log = visible.log
+    scopes = visible.boundary.scopes
     views, head = projections.caught_up()
     then = None if as_of is None else known_at("as_of", as_of, log)
     head = head if then is None else then.upto

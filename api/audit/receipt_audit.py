@@ -191,7 +191,9 @@ class Repeating:
     """Repeats receipts. Leaves no receipt."""
 
     def __init__(self, visible: VisibleEvents, contexts: Contexts, tokenizer: Tokenizer | None) -> None:
-        self._log, self._contexts, self.gone = visible.log, contexts, _gone(visible)
+        self._log = visible.log
+        self._contexts = contexts
+        self.gone = _gone(visible)
         self._counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
 
     def audited(self, recorded: RecordedEvent, served: RecallServed | ContextServed) -> AuditedReceipt:
@@ -312,7 +314,9 @@ def _listed(positions: Iterable[int]) -> str:
 
 
 def _gone(visible: VisibleEvents) -> _Gone:
-    receipts, first, first_turn = 0, None, None
+    receipts = 0
+    first = None
+    first_turn = None
     for item in forgetting_record.forgotten(visible.log):
         if not visible.shows_stream(item.stream):
             continue

@@ -104,7 +104,9 @@ class Reviewing:
         distrusts: Distrusts,
         clock: Clock,
     ) -> None:
-        self._visible, self._contexts, self._projections = visible, contexts, projections
+        self._visible = visible
+        self._contexts = contexts
+        self._projections = projections
         self._distrusts, self._clock = distrusts, clock
         self._head = visible.log.head().position
         self._model = projections.active_fingerprint() if projections.has_model else None
@@ -114,7 +116,9 @@ class Reviewing:
     ) -> Review:
         """Ask the receipts of `(after, upto]` again, the first `limit` of them."""
         log, visible = self._visible.log, self._visible
-        chosen, judged, forgotten = list[tuple[RecordedEvent, RecallServed | ContextServed]](), set[int](), 0
+        chosen = list[tuple[RecordedEvent, RecallServed | ContextServed]]()
+        judged = set[int]()
+        forgotten = 0
         for batch in log.read_stream(RECALLS_STREAM, after=log.version_at(RECALLS_STREAM, after), upto=self._head):
             for recorded in batch:
                 match recorded.event:

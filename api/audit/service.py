@@ -65,7 +65,10 @@ class AuditService:
         contexts: Contexts,
         forgetting: Forgetting,
     ) -> None:
-        self._log, self._visible, self._contexts, self._forgetting = log, visible, contexts, forgetting
+        self._log = log
+        self._visible = visible
+        self._contexts = contexts
+        self._forgetting = forgetting
         self._projections, self._clock = projections, clock
 
     def append_head(self, file: str | Path) -> Head:

@@ -133,8 +133,13 @@ class Subject:
     def __init__(
         self, visible: VisibleEvents, projections: ProjectionSet, contexts: Contexts, scopes: Scopes, known: Known
     ) -> None:
-        self._visible, self._own, self._log = visible, _Own(visible, scopes), visible.log
-        self._projections, self._contexts, self._scopes, self._known = projections, contexts, scopes, known
+        self._visible = visible
+        self._own = _Own(visible, scopes)
+        self._log = visible.log
+        self._projections = projections
+        self._contexts = contexts
+        self._scopes = scopes
+        self._known = known
         self._sessions, self._keys = dict[str, None](), dict[tuple[str, str], None]()
         self._covers = dict[int, set[Position]]()
         """What is distrusted, by the position of the distrust."""
@@ -152,7 +157,9 @@ class Subject:
         What is forgotten after the data was written is not on the page any more. Raises as `export_log` does; then no
         file is left.
         """
-        at, files, counts = to_datetime(self._log.recorded_at(self._known.upto)), dict[str, str](), Counter[str]()
+        at = to_datetime(self._log.recorded_at(self._known.upto))
+        files = dict[str, str]()
+        counts = Counter[str]()
         page = partial(_page, _PAGE.format(escape(", ".join(self._scopes)), at.isoformat()))
         with (
             file_to_write(target, replace=replace) as file,
@@ -214,7 +221,9 @@ class Subject:
         return isinstance(item.event, FactAsserted)
 
     def _happened(self, item: RecordedEvent) -> dict[str, Any]:
-        event, session, scope = item.event, session_of(item.stream), self._own.scope_of(item.stream)
+        event = item.event
+        session = session_of(item.stream)
+        scope = self._own.scope_of(item.stream)
         if isinstance(event, TurnRecorded) and session is not None and scope is not None:
             turn = turn_of(item, session=session, scope=scope).to_dict()
             return {"record": "turn", "place": self._place(item.position), **turn, "original": original_of(event)}
@@ -286,7 +295,9 @@ class Subject:
     def _kept(self) -> Iterator[dict[str, Any]]:
         kept = self._log.fold(RETENTION_STREAM, evolve_retention, upto=self._known.upto).state or NO_RETENTION
         for scope in self._scopes:
-            rule, least, is_held = kept.rule_of(scope), kept.min_age_of(scope), bool(kept.holds_on([scope], [scope]))
+            rule = kept.rule_of(scope)
+            least = kept.min_age_of(scope)
+            is_held = bool(kept.holds_on([scope], [scope]))
             yield {
                 "record": "retention",
                 "scope": scope,

@@ -191,7 +191,9 @@ class Planner:
     """Plans within a transaction, so that nothing changes between plan and request."""
 
     def __init__(self, log: EventLog, keyring: Keyring, tx: Transaction) -> None:
-        self._log, self._keyring, self._tx = log, keyring, tx
+        self._log = log
+        self._keyring = keyring
+        self._tx = tx
         self._started: dict[str, SessionStarted | None] = {}
         """Of sessions, as far as they were needed."""
         self._newest: dict[Scope, Position] = {}
@@ -467,7 +469,9 @@ class Planner:
 
         kept = _holding(facts, selector.now) if selector.keep_facts else frozenset()
         for recorded in facts:
-            event, position, stream = recorded.event, recorded.position, recorded.stream
+            event = recorded.event
+            position = recorded.position
+            stream = recorded.stream
             goes = False
             if isinstance(event, FactRetracted):
                 goes = event.fact in gone

@@ -71,8 +71,13 @@ class Proposals:
         four_eyes: bool,
     ) -> None:
         """With `four_eyes` nobody approves what they proposed."""
-        self._visible, self._log, self._projections, self._facts = visible, visible.log, projections, facts
-        self._forgetting, self._clock, self._four_eyes = forgetting, clock, four_eyes
+        self._visible = visible
+        self._log = visible.log
+        self._projections = projections
+        self._facts = facts
+        self._forgetting = forgetting
+        self._clock = clock
+        self._four_eyes = four_eyes
         self._kept: LruCache[str, FoldedState[State]] = LruCache(STREAMS_KEPT_MAX)
 
     def propose(
@@ -93,7 +98,9 @@ class Proposals:
         if made.until is not None and made.until <= self._clock.now():
             raise errors.InvalidInput("until", "it would have expired already")
         of = self._visible.boundary.one(self._scope_of(act) if scope is None else scope)
-        stream, key, head = proposals_stream(of), current_request_key(), self._log.head().position
+        stream = proposals_stream(of)
+        key = current_request_key()
+        head = self._log.head().position
         if key is None or self._log.position_of(stream, key) is None:
             tried = Proposal(position=Position(head + 1), scope=of, because=tuple(map(Position, made.because)))
             if not self._visible.transact(self._doing(tried, act), dry_run=True):

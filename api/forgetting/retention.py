@@ -53,7 +53,9 @@ class RetentionRuns:
     def __init__(
         self, visible: VisibleEvents, projections: ProjectionSet, forgetting: Forgetting, sessions: Sessions
     ) -> None:
-        self._visible, self._log, self._projections = visible, visible.log, projections
+        self._visible = visible
+        self._log = visible.log
+        self._projections = projections
         self._forgetting, self._sessions = forgetting, sessions
 
     def retention(self, as_of: When | None) -> Retention:
@@ -76,7 +78,9 @@ class RetentionRuns:
     def apply(self, *, dry_run: bool, progress: Progress | None) -> RetentionReport:
         """See `AdminService.apply_retention`."""
         self._forgetting.resume()
-        run, after, last = _Run(self._sessions.clock.now(), dry_run), ORIGIN, self._log.head().position
+        run = _Run(self._sessions.clock.now(), dry_run)
+        after = ORIGIN
+        last = self._log.head().position
         ages = [micros_of(item.max_age) for item in self.retention(None).rules if item.max_age]
         while ages and (rows := self._fetched(_OLD, after, run.now - min(ages), BATCH_MAX)):
             for rule, positions in run.due(self.retention(None), rows).items():

@@ -65,13 +65,20 @@ class Forgetting:
 
         `copies_of_keys` returns where copies of the keys are known to be that are older than a position.
         """
-        self._layout, self._log, self._projections = layout, log, projections
-        self._nodes, self._purged, self._copies_of_keys = nodes, purged, copies_of_keys
+        self._layout = layout
+        self._log = log
+        self._projections = projections
+        self._nodes = nodes
+        self._purged = purged
+        self._copies_of_keys = copies_of_keys
         self._clean: set[str] = set()
         """Requests whose content this process has purged. It is not done again while the keys wait to be wiped."""
         self._waits: str | None = None
         """What had to wait when it was tried last."""
-        self._looked, self._settled, self._tries, self._retry_at = ORIGIN, 0, 0, 0.0
+        self._looked = ORIGIN
+        self._settled = 0
+        self._tries = 0
+        self._retry_at = 0.0
 
     def forget(
         self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
@@ -158,7 +165,9 @@ class Forgetting:
             return
         epoch = self._log.epoch()
         if epoch == self._settled or self.resume(carry_on=self._tries > 0):
-            self._looked, self._settled, self._tries = head, epoch, 0
+            self._looked = head
+            self._settled = epoch
+            self._tries = 0
             return
         self._tries += 1
         self._retry_at = time.monotonic() + (RETRY_S_MAX if self._tries == 1 else retry_delay_s(self._tries))

@@ -49,7 +49,10 @@ class ModelService:
     """
 
     def __init__(self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, *, boundary: Boundary) -> None:
-        self._layout, self._log, self._projections, self._boundary = layout, log, projections, boundary
+        self._layout = layout
+        self._log = log
+        self._projections = projections
+        self._boundary = boundary
 
     def list(self) -> Results[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""

@@ -274,7 +274,9 @@ def restore_backup(
     """
     if keys is None and not all(item.token for item in erasures):
         raise errors.InvalidInput("erasures", "`erasures` needs `keys`: content is erased by destroying its keys")
-    began, source, folder = perf_counter(), local_path("backup", backup), local_path("path", path)
+    began = perf_counter()
+    source = local_path("backup", backup)
+    folder = local_path("path", path)
     require_local(folder, allowed=allow_network_filesystem)
     manifest = manifests.read(source)
     manifests.require_free(folder)

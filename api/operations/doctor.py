@@ -113,7 +113,9 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
 
 def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
     """Yield that the log has lost events that were seen of it, and what projections still have of them."""
-    lost, seen, head = log.engine.seen.lost, noted_head(context.layout.folder), log.head().position
+    lost = log.engine.seen.lost
+    seen = noted_head(context.layout.folder)
+    head = log.head().position
     if not lost:
         return
     if seen is not None and seen.log_id not in (None, log.log_id):

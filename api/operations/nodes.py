@@ -73,11 +73,15 @@ class Nodes:
     """This node and the others. Safe for many threads. For a log in a folder there are none."""
 
     def __init__(self, layout: StoreLayout, log: EventLog, projections: ProjectionSet) -> None:
-        self._layout, self._log, self._projections = layout, log, projections
+        self._layout = layout
+        self._log = log
+        self._projections = projections
         self._label = f"{socket.gethostname()}:{layout.folder}"
         self._node = ""
         self._looking = fork_guard.lock()
-        self._looked, self._epoch, self._retry_at = ORIGIN, 0, 0.0
+        self._looked = ORIGIN
+        self._epoch = 0
+        self._retry_at = 0.0
         self._noted, self._note_at = ORIGIN, 0.0
 
     @property

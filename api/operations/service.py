@@ -56,8 +56,13 @@ class AdminService:
         self._accept_loss = accept_loss
         self.accepted: Callable[[], None] | None = None
         """What to do once a loss is accepted, if the log has lost events."""
-        self._layout, self._log, self._projections, self._tokens = layout, log, projections, tokens
-        self._forgetting, self._nodes, self._boundary = forgetting, nodes, boundary
+        self._layout = layout
+        self._log = log
+        self._projections = projections
+        self._tokens = tokens
+        self._forgetting = forgetting
+        self._nodes = nodes
+        self._boundary = boundary
         self._retention = retention
 
     def doctor(

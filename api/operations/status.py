@@ -115,7 +115,9 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     found = [status for projection in PROJECTIONS for status in projection.status(context)]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
-    forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
+    forgetting = history.status(log)
+    wal = wal_status(log)
+    quarantine = context.quarantine.status()
     address, moved_to = read_address(layout.folder), log.usable_engine.moved_to()
     projector = projections.projector_status()
     return Status(

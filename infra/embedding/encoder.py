@@ -59,7 +59,9 @@ class SentenceTransformerEncoder:
     """
 
     def __init__(self, model: str | Path, *, recipe: str = "", download: bool = True) -> None:
-        self._asked, self._recipe, self._download = model, recipe, download
+        self._asked = model
+        self._recipe = recipe
+        self._download = download
         self._files_lock = RLock()
         self._model_lock = RLock()
         self._files_read: tuple[Path, ModelProfile] | None = None

@@ -252,8 +252,13 @@ def _no_download_bars() -> Iterator[None]:
 
 
 def _read_profile(folder: Path) -> ModelProfile:
-    dimension, max_tokens, pooling, normalised = 0, None, "mean", False
-    tokenizer_folder, lower_case, plain = folder, False, True
+    dimension = 0
+    max_tokens = None
+    pooling = "mean"
+    normalised = False
+    tokenizer_folder = folder
+    lower_case = False
+    plain = True
     modules = _modules(folder)
     for kind, part in modules:
         config = _json(part / "config.json") if (part / "config.json").is_file() else {}

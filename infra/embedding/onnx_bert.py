@@ -95,7 +95,9 @@ def _graph(config: dict[str, Any], read: Callable[[str], Rows]) -> tuple[bytes, 
 
     The numbers of the fields of its messages: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
     """
-    width, weights, lines = int(config["hidden_size"]), dict[str, Rows](), [_EMBEDDINGS]
+    width = int(config["hidden_size"])
+    weights = dict[str, Rows]()
+    lines = [_EMBEDDINGS]
     for number in range(config["num_hidden_layers"]):
         at = f"encoder.layer.{number}."
         named = {"at": at, "norm": f"{at}attention.output.LayerNorm", "last": f"{at}output.LayerNorm"}

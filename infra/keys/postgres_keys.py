@@ -118,8 +118,12 @@ class PostgresKeys:
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         read_only: bool = False,
     ) -> None:
-        self.log_id, self._path, self._named = log_id, path, named
-        self._url, self._busy_timeout_s, self._read_only = url, busy_timeout_s, read_only
+        self.log_id = log_id
+        self._path = path
+        self._named = named
+        self._url = url
+        self._busy_timeout_s = busy_timeout_s
+        self._read_only = read_only
         # Keys are durable before anything is encrypted with them, whatever the log is opened with.
         self._settings = Settings(url, synchronous="FULL", busy_timeout_s=busy_timeout_s, read_only=read_only)
         self._driver: Driver | None = None
@@ -349,7 +353,9 @@ class PostgresKeys:
         except BaseException:
             driver.close()
             raise
-        self._driver, self._cursor, self._secret = driver, cursor, row[1]
+        self._driver = driver
+        self._cursor = cursor
+        self._secret = row[1]
 
     def _rewrite(self) -> int:
         """Write the nodes into a new file. Return how many deleted ones are in it, -1 where it was not written."""

@@ -50,7 +50,9 @@ class SqliteKeys:
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         read_only: bool | None = None,
     ) -> None:
-        self.path, self.log_id, self._busy_timeout_s = path, log_id, busy_timeout_s
+        self.path = path
+        self.log_id = log_id
+        self._busy_timeout_s = busy_timeout_s
         self._read_only = not is_writable(path.parent) if read_only is None else read_only
         self._files = files or OpenedFiles(path.parent)
         self._engine: sa.Engine | None = None
@@ -255,4 +257,7 @@ class SqliteKeys:
                 connection.close()
             engine.dispose()
             raise
-        self._engine, self._connection, self._opened, self._secret = engine, connection, driver, found.secret
+        self._engine = engine
+        self._connection = connection
+        self._opened = driver
+        self._secret = found.secret

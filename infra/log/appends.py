@@ -41,8 +41,12 @@ class Appends:
         read_only: bool,
     ) -> None:
         """`committed` is called after every commit."""
-        self.is_read_only, self._path, self._genesis = read_only, path, genesis
-        self._committed, self._engine, self._transaction = committed, engine, transaction
+        self.is_read_only = read_only
+        self._path = path
+        self._genesis = genesis
+        self._committed = committed
+        self._engine = engine
+        self._transaction = transaction
         self._errors: tuple[type[Exception], ...] = (*engine.driver_errors, errors.MnemologError)
         self.connection: LogConnection | None = None
         self._knows_head = False
@@ -202,7 +206,9 @@ class Appends:
             if isinstance(request.error, errors.LogBusy):  # Not again under the lock: others would wait for the keys.
                 clean = False
                 continue
-            count, head, head_digest = len(transaction.rows), transaction.head, transaction.head_digest
+            count = len(transaction.rows)
+            head = transaction.head
+            head_digest = transaction.head_digest
             try:
                 request.result = request.work(transaction)
                 request.error = None

@@ -26,7 +26,9 @@ def append_rows(log: EventLog, rows_after: RowsAfter, *, appended: Callable[[Pos
     `appended` is called with the last position of every page that is durable, and may raise to stop. Raises what these
     raise, `LogDamaged` for rows that no log can have, and the errors of an append.
     """
-    engine, count, position = log.engine, 0, int(ORIGIN)
+    engine = log.engine
+    count = 0
+    position = int(ORIGIN)
     head: tuple[int, bytes] | None = None
     rows: Iterator[LogRow] = iter(())
     try:
@@ -104,7 +106,9 @@ def _refused(target: EventLog, why: str) -> errors.BackupRefused:
 def _staged(row: LogRow) -> StagedRow:
     """Return a row as it is inserted. Raises `LogDamaged` for a text that is not UTF-8."""
     try:
-        stream, topic, key = row.stream.decode(), row.topic.decode(), None if row.key is None else row.key.decode()
+        stream = row.stream.decode()
+        topic = row.topic.decode()
+        key = None if row.key is None else row.key.decode()
     except UnicodeDecodeError as error:
         why = "one of its names is not UTF-8; nothing from there on was written"
         raise errors.LogDamaged(why, position=row.position) from error

@@ -48,7 +48,9 @@ class EventLog(fork_guard.OfOneProcess):
         read_only: bool = False,
         redact: Redact | None = None,
     ) -> None:
-        self.path, self.identity, self.engine = path, identity, engine
+        self.path = path
+        self.identity = identity
+        self.engine = engine
         self.genesis = identity.genesis
         self._codec, self._redact = codec, None if redact is None else lru_cache(ANSWERS_KEPT)(redact)
         self.followers = Followers(engine)
@@ -144,7 +146,9 @@ class EventLog(fork_guard.OfOneProcess):
         Others append meanwhile, so that it may have moved on: but not back, and not in between.
         """
         with self.reading() as reads:
-            before, head, after = reads.last_given(), reads.head(), reads.last_given()
+            before = reads.last_given()
+            head = reads.head()
+            after = reads.last_given()
         return (Position(before), Position(after)), ORIGIN if head is None else Position(head[0])
 
     def digest_at(self, position: Position) -> bytes | None:

@@ -164,7 +164,9 @@ class GroupCommit(Generic[Context]):
             if queue:
                 _open(queue[0])
             self._last_group, self._awaited = max(1, written), 0
-            self._queue, self._in_flight, self._leader = queue, 0, queue[0] if queue else None
+            self._queue = queue
+            self._in_flight = 0
+            self._leader = queue[0] if queue else None
             if self._closed or len(queue) >= QUEUE_MAX - written:
                 self._room.notify_all()
 

@@ -68,7 +68,9 @@ class SeenHead:
     """
 
     def __init__(self, folder: Path, log_id: str, *, writable: bool, may_lose: bool = False) -> None:
-        self._layout, self._log_id, self._writable = StoreLayout(folder), log_id, writable
+        self._layout = StoreLayout(folder)
+        self._log_id = log_id
+        self._writable = writable
         self._appends_may_be_lost = may_lose
         self._lock = fork_guard.lock()
         self._file: int | None = None
@@ -131,7 +133,9 @@ class SeenHead:
             self._close()
             if self._writable:
                 self._layout.seen_head.unlink(missing_ok=True)
-            self.known, self._noted, self.lost = NOTHING, 0, ""
+            self.known = NOTHING
+            self._noted = 0
+            self.lost = ""
 
     def close(self) -> None:
         """Close the file."""

@@ -48,7 +48,9 @@ class Transaction:
 
     def __init__(self, clock: Clock, codec: EventCodec, redact: Redact | None = None) -> None:
         """`redact` replaces what a caller wants besides secrets, in a store that replaces these."""
-        self._clock, self.codec, self._redact = clock, codec, redact
+        self._clock = clock
+        self.codec = codec
+        self._redact = redact
         self.head = Position(0)
         self.head_digest = b""
         self.rows: list[StagedRow] = []
@@ -263,7 +265,9 @@ class Transaction:
         """Unstage all rows but the first `count`, after which the head was as given."""
         rows = self.rows[:count]
         self.forget()
-        self.head, self.head_digest, self.rows = head, head_digest, rows
+        self.head = head
+        self.head_digest = head_digest
+        self.rows = rows
         self._versions.update((row[1], Version(row[2])) for row in rows)
         self._keys.update(((row[1], row[7]), row) for row in rows if row[7] is not None)
         self._sparse.extend(row for row in rows if row[3] != _TURN)

@@ -92,7 +92,10 @@ class Packing:
         fits: bool = True,
         brief: bool = False,
     ) -> None:
-        self._budget, self._counter, self._titles, self._turns_before = budget, counter, titles, turns_before
+        self._budget = budget
+        self._counter = counter
+        self._titles = titles
+        self._turns_before = turns_before
         self._fits, self._brief = fits, brief
         self._none = counter.count("")
         self._used = self._cost(HEADING if fits else f"{HEADING}\n{NOTHING_FITS}", budget)
@@ -159,7 +162,9 @@ class Packing:
                 continue
             self._used += cost
             self._headings.add(heading)
-            shown[rank], used[rank], self._texts[passage.position] = passage, tokens, text
+            shown[rank] = passage
+            used[rank] = tokens
+            self._texts[passage.position] = text
             if not self._brief and step + 1 < len(LENGTHS) and passage.end - passage.start < passage.of:
                 heapq.heappush(steps, self._step(turns[rank], rank, step + 1, tokens))
         for rank, turn in enumerate(turns):

@@ -221,7 +221,9 @@ def verify(
     encrypted is opened too, which raises `KeysMissing` where that cannot be.
     """
     given, last = log.ends()
-    chain, events, found = Chain(log.genesis), EventChecker(log.decode if contents else None), Findings()
+    chain = Chain(log.genesis)
+    events = EventChecker(log.decode if contents else None)
+    found = Findings()
     found.add([*_unprotected(log), *_miscounted(log, given, last=last)])
     with ThreadPoolExecutor(1) as beside:  # SQLite checks the file without the GIL, while we follow the chain.
         checked = beside.submit(log.contradictions)
@@ -263,7 +265,9 @@ def sample(log: AuditableLog, *, contents: bool) -> Sampled:
 
     Small logs are followed whole. With `contents` encrypted content is decrypted.
     """
-    found, events, missing = Findings(), 0, None
+    found = Findings()
+    events = 0
+    missing = None
     for after, upto in _parts(log.head().position):
         try:
             digest = log.digest_at(after)
@@ -359,7 +363,9 @@ class EventChecker:
 
         Of a part of a log what comes before is not known, so whether its events fit is not checked.
         """
-        self._decode, self._opaque, self.opens = decode, opaque, decode is not None
+        self._decode = decode
+        self._opaque = opaque
+        self.opens = decode is not None
         self.sealed = self.unfit = self.confirmable = 0
         self.history: History | None = None if is_part else History()
         """What the events so far say; None where events may be missing."""

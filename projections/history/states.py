@@ -101,7 +101,9 @@ class SessionStates:
     """
 
     def __init__(self, log: SessionLog, snapshots: SnapshotStore, *, boundary: Boundary = UNBOUNDED) -> None:
-        self._log, self._snapshots, self.boundary = log, snapshots, boundary
+        self._log = log
+        self._snapshots = snapshots
+        self.boundary = boundary
         self._inside: LruCache[str, bool] = LruCache(INSIDE_KEPT_MAX)
         self._kept = _KeptSessions()
 

@@ -143,10 +143,18 @@ class LogAtHead:
     """A log whose head is read once, so that one status call describes one moment."""
 
     def __init__(self, log: StoreLog) -> None:
-        self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
+        self._log = log
+        self._head = log.head()
+        self.log_id = log.log_id
+        self.busy_timeout_s = log.busy_timeout_s
         self.followers = log.followers
-        self.epoch, self.read, self.read_stream, self.count = log.epoch, log.read, log.read_stream, log.count
-        self.first_event, self.fold, self.require_whole = log.first_event, log.fold, log.require_whole
+        self.epoch = log.epoch
+        self.read = log.read
+        self.read_stream = log.read_stream
+        self.count = log.count
+        self.first_event = log.first_event
+        self.fold = log.fold
+        self.require_whole = log.require_whole
 
     def head(self) -> Head:
         """Return the head as it was read first."""

@@ -140,8 +140,13 @@ class ConversationViews(Database):
 
     def status(self, context: StoreContext) -> list[ViewsStatus]:
         """Return the state of the views, with the numbers of sessions and turns in them."""
-        path, log, why = context.layout.views, context.log, ""
-        state, position, sessions, turns = Drift.MISSING, ORIGIN, 0, 0
+        path = context.layout.views
+        log = context.log
+        why = ""
+        state = Drift.MISSING
+        position = ORIGIN
+        sessions = 0
+        turns = 0
         if path.exists():
             try:
                 if invalid := why_not_as_sealed(path):
@@ -152,7 +157,9 @@ class ConversationViews(Database):
                         if state is not Drift.MISSING:
                             sessions, turns = queries.counts(connection)
             except errors.ProjectionUnreadable as error:
-                state, position, why = state_by(error), ORIGIN, error.cause
+                state = state_by(error)
+                position = ORIGIN
+                why = error.cause
         return [
             ViewsStatus(
                 state=state.value,
@@ -168,7 +175,9 @@ class ConversationViews(Database):
     def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
         """Yield what is wrong with the views, with `deep` by comparing every row with the log."""
         path, (status,) = context.layout.views, self.status(context)
-        state, why, unusable = Drift(status.state), status.why, True
+        state = Drift(status.state)
+        why = status.why
+        unusable = True
         fix: Callable[[], str]
         if state in USABLE and deep and context.readable:
             state, why, unusable = _compared(context, path, status.position, state)
@@ -240,7 +249,9 @@ class Cache(Database):
     def status(self, context: StoreContext) -> list[CacheStatus]:
         """Return the state of the cache, from a look at its first row."""
         path = self.path(context.layout)
-        state, why, size = PRESENT, "", 0
+        state = PRESENT
+        why = ""
+        size = 0
         if not path.exists():
             state = Drift.MISSING.value
         else:

@@ -37,7 +37,9 @@ def put_change_first(
     If the question is about others than the user, both have the rarest of its words that the earlier one has. If it is
     about the user, a sentence of a longer turn may tell of the change.
     """
-    rows, counts, about_user = found.rows, found.counts, found.terms.request.whose != Whose.OPEN
+    rows = found.rows
+    counts = found.counts
+    about_user = found.terms.request.whose != Whose.OPEN
     best = next((n for n in scored.order() if rows.may_be_hits[n]), 0)
     position = rows.positions[best]
     if found.later is None or (rows.ask[best] and not about_user):

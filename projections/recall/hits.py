@@ -142,7 +142,9 @@ def exchanges_of(
     role_of |= queries.roles_at(connection, every)
     gone, chosen = distrust.among(connection, every, head), dict[Position, list[Position]]()
     for position in near:
-        of, spans, found = role_of[position], spans_of[position], list[Position]()
+        of = role_of[position]
+        spans = spans_of[position]
+        found = list[Position]()
         for other in near[position]:
             if len(spans) == 1 and not spans[0].after < other <= (spans[0].upto or head):
                 break

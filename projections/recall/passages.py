@@ -122,7 +122,10 @@ def _best_start(parts: Sequence[_Part], held: Mapping[int, Sequence[str]], words
     """
     in_all = Counter(stem for some in held.values() for stem in some)
     worth = {stem: words.worth[stem] / math.sqrt(count) for stem, count in in_all.items()}
-    within, best, chosen, reached = Counter[str](), 0.0, 0, 0
+    within = Counter[str]()
+    best = 0.0
+    chosen = 0
+    reached = 0
     holding = list(held)
     for first in holding:
         while reached < len(holding) and parts[holding[reached]].end - parts[first].start <= limit:

@@ -144,7 +144,9 @@ class Ticket:
     def __init__(self, stamp: Stamp, request: Request, lock: threading.Lock, show: Show = as_it_is) -> None:
         """`show` returns what its holder may see of an answer."""
         self.stamp, self.request = stamp, request
-        self._lock, self._ending, self._show = lock, Future[Outcome](), show
+        self._lock = lock
+        self._ending = Future[Outcome]()
+        self._show = show
 
     def __repr__(self) -> str:
         outcome = self.ended
@@ -277,7 +279,9 @@ class Prefetcher:
         show: Show = as_it_is,
     ) -> None:
         """`show` returns what the holder of a ticket may see of an answer."""
-        self._recall, self._moment, self._show = recall, moment, show
+        self._recall = recall
+        self._moment = moment
+        self._show = show
         self._lock = fork_guard.lock()
         """Held for moments, never during a recall."""
         self._requested = threading.Condition(self._lock)

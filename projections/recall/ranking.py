@@ -55,7 +55,9 @@ class Ranking:
     """
 
     def __init__(self, question: Question, *, count: int, to_be_reranked: bool = False) -> None:
-        self._question, self._count, self._whole = question, count, to_be_reranked
+        self._question = question
+        self._count = count
+        self._whole = to_be_reranked
         self.turns: list[Ranked] = []
         """The ranked turns so far. Use no more than `count` of them."""
         self._first_stage = 0
@@ -79,7 +81,9 @@ class Ranking:
         `found` has those of each window of a long question; a turn counts by the best of its scores.
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
-        first, rest, below = not self.turns, False, 0
+        first = not self.turns
+        rest = False
+        below = 0
         alike = {at: item for some in found for at, item in some.alike.items()}
         ordered = (_ordered(connection, some, self._question) for some in found)
         for turn in merge(*ordered, key=lambda turn: (-turn.score, turn.position)):

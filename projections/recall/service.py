@@ -29,7 +29,6 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import RERANKER, Recall
 from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, in_windows, with_neighbours
-from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import (
@@ -177,7 +176,10 @@ class Recalls:
         boundary: Boundary = UNBOUNDED,
     ) -> None:
         self._projections, self._log_id = projections, projections.log.log_id
-        self._spans_at, self._append, self._timed, self._boundary = spans_at, append, timed, boundary
+        self._spans_at = spans_at
+        self._append = append
+        self._timed = timed
+        self._boundary = boundary
         self._clock = clock
         self._receipts = receipts
 

@@ -44,7 +44,10 @@ class ProjectionDatabase:
     """
 
     def __init__(self, engine: sa.Engine, path: Path, sealed: bool = False, files: OpenedFiles | None = None) -> None:
-        self.engine, self.path, self.sealed, self.files = engine, path, sealed, files
+        self.engine = engine
+        self.path = path
+        self.sealed = sealed
+        self.files = files
         self.opened_again: Callable[[], ProjectionDatabase] | None = None
         """Opens the file that is now at `path`, and fills it; None: it is not used any more once it is replaced."""
         self._opening = fork_guard.lock()

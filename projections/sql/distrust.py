@@ -94,7 +94,9 @@ def take(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
                 query = "UPDATE distrusts SET undone = ? WHERE position = ? AND undone IS NULL"
                 connection.exec_driver_sql(query, (item.position, item.event.distrust))
     for position, undone, stored in fetch(connection, _LASTING, first):
-        source, begin, end = _SOURCE.decode(stored), ORIGIN if position >= first else first, min(last, undone or last)
+        source = _SOURCE.decode(stored)
+        begin = ORIGIN if position >= first else first
+        end = min(last, undone or last)
         if position >= first or source.sessions or source.appended_by or source.maker:
             rows = [(at, position) for at in covered(connection, source, first=begin, last=end)]
             if rows:

@@ -68,7 +68,9 @@ def page(
     They started before the position `before`; or with `after` they are the first ones that started after it, first to
     last. Turns and the end of a session are those of the moment; `last_position` is at most that of the moment.
     """
-    rising, left, part = after is not None, limit, which.title.casefold()
+    rising = after is not None
+    left = limit
+    part = which.title.casefold()
     low, high = after or ORIGIN, min(as_of.position, INTEGER_MAX if before is None else before - 1)
     while left > 0 and low < high:
         found = _rows(connection, which, low, high, rising=rising, limit=min(left, ROWS_AT_ONCE))

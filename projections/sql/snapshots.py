@@ -64,7 +64,9 @@ class SnapshotStore:
     """Keeps snapshots in a separate database, opened on first use and created for the first snapshot."""
 
     def __init__(self, layout: StoreLayout, log: StoreLog) -> None:
-        self._layout, self._path, self._log = layout, layout.snapshots, log
+        self._layout = layout
+        self._path = layout.snapshots
+        self._log = log
         self._lock = fork_guard.lock()
         self._opened: ProjectionDatabase | None = None
 

@@ -168,7 +168,9 @@ def _require_own_layout(data: bytes, *, dimension: int, count: int) -> None:
     coded = begin - _LISTS_BEGIN - 4 * CENTRES * dimension
     for first, end in ((0, coded), (begin - _LISTS_BEGIN, begin)):
         _require(view[start + first : start + end] == wanted[empty_start + first : empty_start + end])
-    at, listed, block_bytes = start + begin, [], empty.bbs * empty.M2 // 2
+    at = start + begin
+    listed = []
+    block_bytes = empty.bbs * empty.M2 // 2
     for _ in range(lists):
         (rows,) = _SIZE.unpack_from(view, at)
         _require(rows <= count)

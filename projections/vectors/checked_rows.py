@@ -108,7 +108,9 @@ class StoredRows(ExactRows):
 
     def __init__(self, path: Path, *, count: int, dimension: int, digests: bytes) -> None:
         super().__init__(count, dimension)
-        self.path, self._digests, self._row_bytes = path, digests, width_of(dimension)
+        self.path = path
+        self._digests = digests
+        self._row_bytes = width_of(dimension)
         blocks = -(-count // BLOCK_ROWS)
         if len(digests) != blocks * DIGEST_BYTES:
             raise Damaged(path, "it has another number of rows than checksums")

@@ -165,7 +165,10 @@ class Embedder:
         segments: Callable[[], Iterable[Segment]],
         skip_bad: bool = False,
     ) -> None:
-        self._encoder, self._cache, self._segments, self._skip_bad = encoder, cache, segments, skip_bad
+        self._encoder = encoder
+        self._cache = cache
+        self._segments = segments
+        self._skip_bad = skip_bad
 
     def embed(self, turns: Sequence[RenderedTurn], *, encode_max: int | None, read_in: int = 0) -> Embedded:
         """Embed turns from what is stored, and with the model up to `encode_max` distinct texts that are not.

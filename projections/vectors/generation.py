@@ -214,7 +214,9 @@ class Generation:
         quarantine: Path,
     ) -> None:
         self.folder = folder
-        self._log, self._encoder, self._embedder = log, encoder, embedder
+        self._log = log
+        self._encoder = encoder
+        self._embedder = embedder
         self._cache, self._quarantine = cache, quarantine
         self._extending = fork_guard.lock()
         self._writing = False
@@ -270,7 +272,9 @@ class Generation:
         to encode, or after `events_max` events: `covers` then ends there. Raises `EncodingFailed` with the position;
         vectors of earlier turns are kept.
         """
-        start, encoded, events = self._work.covers, 0, 0
+        start = self._work.covers
+        encoded = 0
+        events = 0
         while True:
             left = None if encode_max is None else encode_max - encoded
             with self._extending:

@@ -203,7 +203,9 @@ def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
 
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
-    tag, state, covers = found.tag, found.state(head), found.covers
+    tag = found.tag
+    state = found.state(head)
+    covers = found.covers
     of_other_model = active is not None and not _is_of(found, active)
     if of_other_model and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
         state = Drift.OTHER_MODEL

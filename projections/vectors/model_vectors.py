@@ -39,7 +39,9 @@ class Vectors:
         busy_timeout_s: float,
         download: bool = True,
     ) -> None:
-        self._layout, self._log, self._busy_timeout_s = layout, log, busy_timeout_s
+        self._layout = layout
+        self._log = log
+        self._busy_timeout_s = busy_timeout_s
         self.encoder = make_encoder(model, recipe=RECIPE, download=download)
         self._lock = fork_guard.lock()
         self._projection: VectorProjection | None = None

@@ -92,7 +92,10 @@ class VectorProjection:
     """
 
     def __init__(self, root: Path, *, log: StoreLog, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
-        self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
+        self._root = root
+        self._log = log
+        self._encoder = encoder
+        self._cache = cache
         self._quarantine = quarantine
         self._lock = IndexerLock(root, encoder.fingerprint)
         self._switching = fork_guard.lock()

@@ -343,7 +343,9 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
     if (np.diff(turns) <= 0).any() or (len(turns) and not manifest.after < turns[0] <= turns[-1] <= manifest.upto):
         raise Damaged(folder, "its turns are out of order")
     read_text_hashes = partial(_read_text_hashes, folder, manifest)
-    after, upto, skipped = manifest.after, manifest.upto, manifest.skipped
+    after = manifest.after
+    upto = manifest.upto
+    skipped = manifest.skipped
     return Segment(after, upto, turns, rows, exact, read_text_hashes, index, skipped, folder)
 
 

@@ -81,8 +81,12 @@ class Connection:
         """The arguments are those of `connect`."""
         self.url = checked_url(url, has_token=token is not None, allow_http=allow_http)
         """Where the server is, as given, without a slash at the end."""
-        self._tries, self._patience_s, self._timeout_s = tries, patience_s, timeout_s
-        self._closed, self._sent, self._origin = False, False, fork_guard.Origin()
+        self._tries = tries
+        self._patience_s = patience_s
+        self._timeout_s = timeout_s
+        self._closed = False
+        self._sent = False
+        self._origin = fork_guard.Origin()
         headers = {"user-agent": f"mnemolog/{this_version()}"}
         if scopes:
             headers[SCOPE_HEADER] = ",".join(map(quote, scopes))
@@ -166,7 +170,9 @@ class Connection:
 
     def _refusal(self, response: httpx2.Response) -> Exception:
         """Return the error for an answer that is no success."""
-        body, status, problem = response.read(), response.status_code, None
+        body = response.read()
+        status = response.status_code
+        problem = None
         if response.headers.get("content-type", "").partition(";")[0] == PROBLEM_JSON:
             with suppress(msgspec.MsgspecError):
                 problem = _PROBLEM.decode(body)
@@ -208,7 +214,9 @@ class Unanswered(Exception):
         error: errors.MnemologError | None = None,
     ) -> None:
         super().__init__(why)
-        self.is_refused, self.retry_after_s, self.error = is_refused, retry_after_s, error
+        self.is_refused = is_refused
+        self.retry_after_s = retry_after_s
+        self.error = error
 
 
 def _cause(error: httpx2.TransportError) -> str:

@@ -259,7 +259,9 @@ def _fits(kind: type[Event], fields: dict[str, Any]) -> bool:
 
 def exported_into(response: httpx2.Response, *, file: BinaryIO, url: str) -> LogExport:
     """Write an export as it arrives. Raises `LogUnreachable` for one that breaks off: it is not complete."""
-    written, first, last = 0, b"", b""
+    written = 0
+    first = b""
+    last = b""
     for line in _lines(response.iter_bytes()):
         written += file.write(line)
         first, last = first or line, line

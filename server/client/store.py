@@ -214,7 +214,10 @@ class RemoteSession(_Recording, Session):
 
     def __init__(self, connection: Connection, found: SessionFound) -> None:
         self._connection, self._given = connection, {"session": found.id}
-        self.id, self.title, self.agent, self.scope = found.id, found.title, found.agent, found.scope
+        self.id = found.id
+        self.title = found.title
+        self.agent = found.agent
+        self.scope = found.scope
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "_parts":
@@ -286,7 +289,9 @@ class RemoteSessionAt(Remote, SessionAt):
 
     def __init__(self, connection: Connection, found: SessionThen) -> None:
         self._connection, self._given = connection, {"session": found.id, "at": found.position}
-        self.id, self.position, self._ended = found.id, found.position, found.ended
+        self.id = found.id
+        self.position = found.position
+        self._ended = found.ended
 
     @property
     def ended(self) -> bool:

@@ -118,7 +118,9 @@ class EventPage(Result, frozen=True, kw_only=True):
 async def event(request: Request, caller: Caller, at: AsOf) -> EventPage:
     """Show the event at a position."""
     found = await caller.store.audit.event(position_in_path(request))
-    event, turns, receipt = found.event, list[int](), None
+    event = found.event
+    turns = list[int]()
+    receipt = None
     match event:
         case RecallServed() | ContextServed():
             turns, receipt = event.turns if isinstance(event, ContextServed) else event.hits, found.position

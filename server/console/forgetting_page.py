@@ -296,7 +296,9 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
             what = "No request to forget has this id."
             raise Refused(404, "There is no such erasure", what, "The page of forgetting lists all of them.")
         (found,), erasure = asked, _past(asked[0])
-        log, erased_at, done = events_of(store), found.erased_at, found.completed_at
+        log = events_of(store)
+        erased_at = found.erased_at
+        done = found.completed_at
         return CertificatePage(
             certificate=made,
             erasure=erasure,

@@ -67,7 +67,9 @@ class _Job:
     task: asyncio.Task[None]
 
     def __init__(self, owner: tuple[object, ...], page: JobPage) -> None:
-        self.owner, self._page, self._began = owner, page, time.monotonic()
+        self.owner = owner
+        self._page = page
+        self._began = time.monotonic()
 
     @property
     def page(self) -> JobPage:

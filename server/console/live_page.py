@@ -127,7 +127,9 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     inside = None if within is None else {item.session: item for item in within}
     found: list[EventLine] = []
     actors: dict[str, int] = {}
-    end, looked, window = int(upto), 0, WINDOW if wanted != EventFilter() or not is_whole else limit
+    end = int(upto)
+    looked = 0
+    window = WINDOW if wanted != EventFilter() or not is_whole else limit
     while end > ORIGIN and len(found) < limit and looked < LOOKED_MAX:
         if inside is not None:  # Nothing is read where none of them did anything.
             active = (min(item.last_position, end) for item in inside.values() if item.started_position <= end)

@@ -115,7 +115,9 @@ class RecallPage(Result, frozen=True, kw_only=True):
 @page("/recall", title="Recall", template="recall.html")
 async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
     """Show what a question is answered with, and why. Leaves no receipt."""
-    store, query, then = caller.store, request.query_params, text(request.query_params, "then")
+    store = caller.store
+    query = request.query_params
+    then = text(request.query_params, "then")
     if not (question := text(query, "q")):
         return RecallPage()
     ask, other = partial(store.recall, question, receipt=False, **_options(query)), None

@@ -61,7 +61,9 @@ def newest_receipts(
     store: MemoryStore, *, wanted: ReceiptFilter, after: Position = ORIGIN, upto: Position, limit: int
 ) -> ReceiptsFound:
     """Return the last receipts of `(after, upto]` that match and the caller may see, of at most `LOOKED_MAX`."""
-    log, visible, found = events_of(store), visible_of(store), list[Receipt]()
+    log = events_of(store)
+    visible = visible_of(store)
+    found = list[Receipt]()
 
     def add(recorded: RecordedEvent) -> None:
         event = recorded.event
@@ -144,7 +146,9 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
         page = ListPage(items=found.receipts, earlier=found.before)
         if turn is None:
             return ReceiptsPage(wanted=wanted, receipts=page, about=None)
-        about, effects, asked = answered_turn(store, turn), None, tuple[Receipt, ...]()
+        about = answered_turn(store, turn)
+        effects = None
+        asked = tuple[Receipt, ...]()
         if not about.forgotten and turn <= at.position:
             effects = store.audit.effects(turn, as_of=at.when)
             of, spans = effects.turn.session, visible_of(store).spans(effects.turn.session, hidden=True)

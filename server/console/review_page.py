@@ -107,7 +107,9 @@ async def review(request: Request, caller: Caller, _at: AsOf) -> ReviewPage:
 
 
 def _review_page(store: MemoryStore, review: Review, wanted: Position | None) -> ReviewPage:
-    log, visible, changed = events_of(store), visible_of(store), review.changed
+    log = events_of(store)
+    visible = visible_of(store)
+    changed = review.changed
     judged, since = set[int](), log.version_at(RECALLS_STREAM, review.head)
     for batch in log.read_stream(RECALLS_STREAM, after=since, upto=log.head().position):
         judged |= {item.event.receipt for item in batch if isinstance(item.event, RecallJudged)}

@@ -119,7 +119,9 @@ class Console:
 
         `log_in` returns the caller that a token stands for; without it there is no login page.
         """
-        self._name, self._write, self._log_in = name, write, log_in
+        self._name = name
+        self._write = write
+        self._log_in = log_in
         self._templates = environment()
 
     def routes(self) -> list[Any]:

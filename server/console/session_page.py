@@ -131,7 +131,9 @@ async def session(request: Request, caller: Caller, at: AsOf) -> SessionView:
     `turn` is the position of a turn that has to be among them.
     """
     query = request.query_params
-    wanted, before, after = text(query, "id"), position(query, "before"), position(query, "after")
+    wanted = text(query, "id")
+    before = position(query, "before")
+    after = position(query, "after")
     if (turn := position(query, "turn")) is not None and not before and not after:
         before = Position(turn + 1 + TURNS_MAX // 2)
     return await read(caller.store, lambda store: view_of(store, wanted, at, before=before, after=after))

@@ -73,7 +73,9 @@ class SessionPage(Result, frozen=True, kw_only=True):
 async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
     """Show the sessions that had started at a moment, `ROWS_MAX` at a time, or what a phrase is in."""
     query = request.query_params
-    before, after, phrase = position(query, "before"), position(query, "after"), text(query, "q")
+    before = position(query, "before")
+    after = position(query, "after")
+    phrase = text(query, "q")
     title = phrase or text(query, "title")
     wanted: dict[str, Any] = {"agent": text(query, "agent") or None, "title": title, "as_of": at.position}
 

@@ -304,8 +304,12 @@ class Authentication:
         """`cookie` may have the token. Paths that begin with one of `public` are open to all; other pages lead to
         `login`.
         """
-        self._app, self._callers, self._local = app, callers, None if needs_token else local_caller(store)
-        self._cookie, self._public, self._login = cookie, tuple(public), login
+        self._app = app
+        self._callers = callers
+        self._local = None if needs_token else local_caller(store)
+        self._cookie = cookie
+        self._public = tuple(public)
+        self._login = login
         self._vary = ", ".join((*VARY, callers.users.header) if callers.users else VARY)
         self._failures = RequestBuckets(failures_per_minute)
         self._time, self._sleep = time, sleep

@@ -52,7 +52,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, config: ServerConfig, metrics: Metrics, *, probes: Mapping[str, ASGIApp]) -> None:
         """`probes` answer by path, to anybody from any host name: they hold no content."""
-        self.app, self.metrics, self.probes = app, metrics, probes
+        self.app = app
+        self.metrics = metrics
+        self.probes = probes
         self.body_max = config.body_max
         self._hosts, self._origins = config.names(), frozenset(config.origins)
         self._is_here = is_loopback(config.host) and not config.behind_proxy
@@ -118,7 +120,9 @@ class RequestLimit:
     """Answers so many requests at a time, but for `uncounted` paths, which wait for events and not for work."""
 
     def __init__(self, app: ASGIApp, *, requests: int, uncounted: str) -> None:
-        self._app, self._free, self._uncounted = app, requests, uncounted
+        self._app = app
+        self._free = requests
+        self._uncounted = uncounted
         self._requests = requests
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -152,8 +156,13 @@ class _GuardedRequest:
     """A request and its answer."""
 
     def __init__(self, guard: Guard, scope: Any, receive: Receive, send: Send) -> None:
-        self._guard, self.scope, self._receive, self._send = guard, scope, receive, send
-        self._began, self._size, self._status = perf_counter(), 0, 0
+        self._guard = guard
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self._began = perf_counter()
+        self._size = 0
+        self._status = 0
         self._complete = self._has_hung_up = False
         self._task = asyncio.current_task()
         self.can_stop = scope["method"] in SAFE

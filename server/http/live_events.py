@@ -154,7 +154,9 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> _Wanted:
     """Return what a caller asked for. Raises `UnknownSession`, `InvalidInput`."""
-    log, after, session = events_of(store), given.get("after"), given.get("session")
+    log = events_of(store)
+    after = given.get("after")
+    session = given.get("session")
     head, scopes = log.head().position, parse_scopes(given.get("scope", ""))
     return _Wanted(
         after=head if after is None else position_at("after", after, log),
@@ -307,7 +309,9 @@ class Follower:
     """One caller, and how far it has read the log."""
 
     def __init__(self, followers: Followers, caller: Caller, wanted: _Wanted) -> None:
-        self.caller, self._followers, self._wanted = caller, followers, wanted
+        self.caller = caller
+        self._followers = followers
+        self._wanted = wanted
         self._store, self._position = with_pools(caller.store)[0], wanted.after
 
     async def parts(self) -> Parts:

@@ -133,7 +133,9 @@ def _message(row: dict[str, Any]) -> dict[str, Any] | None:
 
     Raises `InvalidInput`.
     """
-    kind, about, message = row.get("type"), row, row.get("message")
+    kind = row.get("type")
+    about = row
+    message = row.get("message")
     if kind == "attachment" and isinstance(row.get("attachment"), dict):
         about = row["attachment"]
         if about.get("type") != "queued_command":

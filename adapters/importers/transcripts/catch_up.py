@@ -47,7 +47,9 @@ class Transcripts:
         if format is not None and format not in FORMATS:
             raise errors.InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
         self.stop = stop or threading.Event()
-        self._store, self._format, self._scope = store, format, scope
+        self._store = store
+        self._format = format
+        self._scope = scope
         self._lookup = StoreLookup(store)
         self._offsets = open_tables(store, FILE, FileOffsets)
         if (keyring := self._lookup.log.keyring) is not None:

@@ -38,7 +38,10 @@ class TranscriptInterpreter:
         *,
         scope: str | None = None,
     ) -> None:
-        self._lookup, self._recorder, self._state, self._links = lookup, recorder, state, links
+        self._lookup = lookup
+        self._recorder = recorder
+        self._state = state
+        self._links = links
         self._agent, self._scope = recorder.agent, scope
         self._recent: LruCache[str, str] = LruCache(RECENT_MAX)
         self._copies: Iterator[RecordedEvent] | None = None

@@ -75,7 +75,9 @@ class Recorder:
     """
 
     def __init__(self, store: MemoryStore, report: Report, *, agent: str, upto: Position) -> None:
-        self._store, self._report, self.agent = store, report, agent
+        self._store = store
+        self._report = report
+        self.agent = agent
         self.recording = Recording(visible_of(store).log, upto, self._write)
 
     def say(self, name: str, turns: Sequence[ImportedTurn]) -> None:

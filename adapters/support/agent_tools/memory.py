@@ -24,7 +24,9 @@ class Memory:
     """A store to serve. `agent` is the default of calls; with `read_only`, tools that append are not offered."""
 
     def __init__(self, store: AsyncMemoryStore, *, agent: str = DEFAULT_AGENT, read_only: bool = False) -> None:
-        self.store, self.agent, self.read_only = store, agent, read_only
+        self.store = store
+        self.agent = agent
+        self.read_only = read_only
         self.proposes = not read_only
         """Whether facts can be proposed."""
         self.model = "loading"

@@ -102,7 +102,9 @@ class PostgresReader(LogReader):
 
     def __init__(self, driver: Driver, log: int, genesis: bytes, *, again: Callable[[], Driver] | None = None) -> None:
         """`again` connects again where a query lost the connection. None inside a transaction, which is lost too."""
-        self.log, self._again, self.genesis = log, again, genesis
+        self.log = log
+        self._again = again
+        self.genesis = genesis
         self.use(driver)
 
     def use(self, driver: Driver) -> None:
@@ -157,7 +159,10 @@ class PostgresConnection(LogConnection):
     """Implements `LogConnection`. It is made again where the server has closed it."""
 
     def __init__(self, settings: Settings, *, log: int, identity: LogIdentity, path: Path) -> None:
-        self._settings, self._log, self._log_id, self._path = settings, log, identity.log_id, path
+        self._settings = settings
+        self._log = log
+        self._log_id = identity.log_id
+        self._path = path
         self.driver = settings.connect_again()
         self.reads = PostgresReader(self.driver, log, identity.genesis)
         self._cursor = self.driver.cursor(binary=True)
@@ -297,7 +302,11 @@ class PostgresEngine(LogEngine):
         path: Path,
         seen: SeenHead,
     ) -> None:
-        self._settings, self.log, self._identity, self._path, self.seen = settings, log, identity, path, seen
+        self._settings = settings
+        self.log = log
+        self._identity = identity
+        self._path = path
+        self.seen = seen
         self._genesis = identity.genesis
         self.busy_timeout_s = settings.busy_timeout_s
         self.pool = settings.pool(self._connect)

@@ -341,7 +341,9 @@ class SqliteEngine(LogEngine):
         read_only: bool = False,
     ) -> None:
         self.seen = seen
-        self.path, self.busy_timeout_s, self._files = path, busy_timeout_s, files
+        self.path = path
+        self.busy_timeout_s = busy_timeout_s
+        self._files = files
         self._log_id, self._genesis = identity.log_id, identity.genesis
         self._moved = StoreLayout(path.parent).moved
         self.driver_errors = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error

@@ -91,7 +91,10 @@ def create_schema(connection: sa.Connection, *, log_id: str, log_format: int, cr
 
 
 # Action codes of sqlite3_set_authorizer, from sqlite3.h.
-_DELETE, _INSERT_ROW, _PRAGMA, _UPDATE = 9, 18, 19, 23
+_DELETE = 9
+_INSERT_ROW = 18
+_PRAGMA = 19
+_UPDATE = 23
 _SCHEMA_CHANGES: Final = frozenset({*range(1, 9), *range(10, 18), 26, 29, 30})  # CREATE *, DROP *, ALTER TABLE
 _OK, _DENY = 0, 1
 _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quick_check", "table_info"})

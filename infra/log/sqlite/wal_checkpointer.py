@@ -94,7 +94,9 @@ class WalKeeper:
     """
 
     def __init__(self, database: Path, log: EventLog, note: Callable[[], object]) -> None:
-        self._database, self._log, self._warn_bytes = database, log, WARN_BYTES
+        self._database = database
+        self._log = log
+        self._warn_bytes = WARN_BYTES
         self._commits, self._wal = 0, str(wal_of(database))
         self._note, self._noted_s = note, time.monotonic()
         self._closing = threading.Event()
