@@ -77,7 +77,7 @@ class SharedParts:
     receipts: bool
     """Whether recalls and contexts leave receipts that do not say otherwise."""
     four_eyes: bool
-    """Whether nobody approves what they proposed."""
+    """Whether a proposal needs the approval of another one than who made it."""
     scratch: ScratchFolder | None
     """Holds the projections of a store that is only read."""
 

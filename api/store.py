@@ -778,7 +778,7 @@ class MemoryStore(OfOneProcess):
         until: Time | None = None,
         scope: str | None = None,
     ) -> Proposal:
-        """Propose an act that somebody else decides on (docs/proposals.md). Until then nothing of it holds.
+        """Propose an act that another person decides on (docs/proposals.md). Until then nothing of it holds.
 
             from mnemolog.types import AssertFact
 

@@ -82,7 +82,7 @@ def propose(
     scope: Annotated[str | None, typer.Option(metavar="PATH", help="The scope of a fact, and of who decides.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Propose an act that somebody else decides on. Until then nothing of it holds.
+    """Propose an act that another person decides on. Until then nothing of it holds.
 
     Example: mnemolog propose memory/ '{"do": "assert_fact", "key": "user/city", "value": "Porto"}' --why "on the phone"
     """

@@ -63,7 +63,7 @@ class DistrustSources(
 
 
 class Forget(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="do", tag="forget", forbid_unknown_fields=True):
-    """Erase content permanently. What goes along is decided when it is approved."""
+    """Erase content permanently. What depends on it is found when it is approved."""
 
     session: list[Annotated[str, TO_SESSION]] = []
     """Ids of sessions."""

@@ -242,7 +242,7 @@ class SourceTrusted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProposalMade(RequestedEvent, frozen=True, kw_only=True, omit_defaults=True):
-    """An act was proposed. It is done when somebody approves it. Recorded in the stream of proposals of a scope."""
+    """An act was proposed. It is done when it is approved. Recorded in the stream of proposals of a scope."""
 
     topic: ClassVar[str] = "proposal.made.v1"
 

@@ -36,7 +36,7 @@ ENDS_SOON: Final = timedelta(days=14)
 """How long before the end of a token it is said that its holder needs another one."""
 
 Verb = Literal["read", "record", "propose", "approve", "forget", "admin", "metrics"]
-"""What a token may do: read; append turns, values and sessions; propose what somebody else approves; approve and
+"""What a token may do: read; append turns, values and sessions; propose what another person approves; approve and
 decline, whatever that does; erase; all that concerns the whole store; read the measurements of a server, which hold no
 content."""
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)

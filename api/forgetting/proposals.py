@@ -70,7 +70,7 @@ class Proposals:
         clock: Clock,
         four_eyes: bool,
     ) -> None:
-        """With `four_eyes` nobody approves what they proposed."""
+        """With `four_eyes` a proposal needs another one to approve it."""
         self._visible = visible
         self._log = visible.log
         self._projections = projections

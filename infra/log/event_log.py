@@ -80,7 +80,7 @@ class EventLog(fork_guard.OfOneProcess):
 
     @property
     def usable_engine(self) -> LogEngine:
-        """The engine, for what is asked of it alone. Raises `StoreClosed`, `StoreForked`."""
+        """The engine, for calls on it alone. Raises `StoreClosed`, `StoreForked`."""
         self.require_usable()
         return self.engine
 
