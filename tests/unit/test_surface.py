@@ -19,15 +19,11 @@ from pysqlite3 import dbapi2
 
 import mnemolog
 import mnemolog.eventsourcing
-from mnemolog import MemoryStore, Session
-from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.runtime import files
-from mnemolog.models.service import ModelService
-from mnemolog.operations.service import AdminService
 from tests.example_errors import EXAMPLES
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())
@@ -40,20 +36,6 @@ def test_the_public_surface_is_exactly_what_we_promise():
     public = {n for n, v in vars(mnemolog).items() if not n.startswith("_") and not inspect.ismodule(v)}
     assert public == set(mnemolog.__all__) - {"errors"}
     assert len(mnemolog.__all__) <= 50, "what the first day needs; the rest is imported from its package"
-
-
-def test_the_review_of_the_interface_has_every_public_name():
-    """And none that is gone: what a newcomer reads there is what there is."""
-    page = (Path(__file__).parents[2] / "docs" / "api-review.md").read_text()
-    told = {part.partition("\n")[0].strip("` "): part for part in page.split("\n## ")}
-    kinds = {"MemoryStore": MemoryStore, "Session": Session, "store.audit": AuditService}
-    kinds |= {"store.models": ModelService, "store.admin": AdminService}
-    found = {kind: set(re.findall(r"^\| `(\w+)` \|", told[kind], re.MULTILINE)) for kind in ["mnemolog", *kinds]}
-    expected = {
-        name: {item for item, _ in inspect.getmembers(kind, inspect.isroutine) if not item.startswith("_")}
-        for name, kind in kinds.items()
-    }
-    assert found == {"mnemolog": set(mnemolog.__all__)} | expected
 
 
 def test_the_page_of_the_scope_lists_the_public_names():
