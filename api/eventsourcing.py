@@ -95,11 +95,10 @@ class LogAggregateRecorder(AggregateRecorder):
         self._id_type = id_type
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
-        """Append all of `stored_events` or none, and return their positions.
-
-        Raises `IntegrityError` for a version that is taken.
-        """
-        return self.log.appends.transact(partial(self._append, stored_events)) if stored_events else []
+        """Append all of `stored_events` or none. Raises `IntegrityError` for a version that is taken."""
+        if stored_events:
+            self.log.appends.transact(partial(self._append, stored_events))
+        return None
 
     def select_events(
         self,
@@ -158,6 +157,10 @@ class LogApplicationRecorder(LogAggregateRecorder, ApplicationRecorder):
 
     They rise and may skip: other applications and agents append to the same log.
     """
+
+    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
+        """Append all of `stored_events` or none, and return their positions. Raises as `LogAggregateRecorder` does."""
+        return self.log.appends.transact(partial(self._append, stored_events)) if stored_events else []
 
     def select_notifications(
         self,

@@ -46,7 +46,8 @@ def askings(
     found, speakers = set[Position](), None
     if newest in rows.positions:
         n = rows.positions.index(newest)
-        is_message = rows.ask[n] or len(asked) >= MESSAGE_WORDS
+        words = rows.stems[n].partition("  ")[0].split()  # Without the spellings of numbers.
+        is_message = rows.ask[n] or len(words) >= MESSAGE_WORDS
         if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == stems_of(whole, language):
             found, speakers = {newest}, {rows.speakers[n]}
     if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):

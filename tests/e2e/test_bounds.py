@@ -307,7 +307,7 @@ LIBRARY = {
     "domain/items.py TTL_S_MAX": lambda _, n: put_item(ttl_s=n),
     "domain/items.py _DEPTH_MAX": lambda _, n: items.join_namespace(["x"] * n),
     "domain/scope.py SCOPES_MAX": lambda store, n: store.facts(scope=[f"s{i}" for i in range(n)]),
-    "domain/proposals.py OPEN_MAX": lambda store, n: fill_queue(store, n, actors=10),
+    "domain/proposals.py OPEN_MAX": lambda local, n: fill_queue(local, n, actors=11),
     "domain/proposals.py OPEN_OF_ACTOR_MAX": lambda store, n: fill_queue(store, n, actors=1),
     "domain/facts.py BECAUSE_MAX": lambda store, n: store.assert_fact("k", n, because=[2] * n),
     "domain/moments.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),

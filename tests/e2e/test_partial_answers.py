@@ -9,6 +9,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, MemoryStore, connect
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
 from mnemolog.operation_table import OPERATIONS
+from mnemolog.types import AssertFact
 from tests.support import HashEncoder
 from tests.through_http import Served
 
@@ -23,6 +24,7 @@ READS = {
     "session.recall k": lambda store, most: store.session("s").recall("heron", most, min_relevance=0),
     "audit.receipts limit": lambda store, most: store.audit.receipts(limit=most),
     "audit.diff turns_max": lambda store, most: store.audit.diff(0, turns_max=most),
+    "proposals limit": lambda store, most: store.proposals(limit=most),
     "session.at": lambda store, most: store.session("s").at(store.head().position).turns(limit=most),
     "session.messages": lambda store, most: store.session("s").messages(limit=most),
 }
@@ -37,6 +39,7 @@ def filled(folder):
         store.session("s").record_many([{"role": "user", "content": f"heron {number}"} for number in range(5)])
         for _ in range(5):
             store.recall("heron", receipt=True)
+            store.propose(AssertFact("herons", 1))
         yield store
 
 

@@ -312,7 +312,7 @@ def test_the_command_line_refuses_what_makes_no_sense(store, folder, run):
     """Nothing is created."""
     for options, said in (
         (["--expires", "soon"], "is not a duration"),
-        (["--verb", "write"], "none of read, record, forget, admin"),
+        (["--verb", "write"], "none of read, record, propose, approve, forget, admin"),
         (["--scope", ""], "everywhere"),
     ):
         refused = run("token", "create", folder, "--actor", "alice", *options)

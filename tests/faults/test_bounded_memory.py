@@ -43,10 +43,10 @@ OPERATIONS = {
     "diff": lambda store, folder: store.audit.diff(0, turns_max=10),
     "judgements": lambda store, folder: store.audit.judgements(),
     "audit of receipts": lambda store, folder: store.audit.receipts(),
-    "find": lambda store, folder: store.find("word1 word2", limit=10),
+    "find": lambda store, folder: store.find(f"{word(1)} {word(2)}", limit=10),
     "find nothing": lambda store, folder: store.find("no such words"),
     "sessions": lambda store, folder: store.sessions(),
-    "recall": lambda store, folder: store.recall("word1 word2"),
+    "recall": lambda store, folder: store.recall(f"{word(1)} {word(2)}"),
     "rebuild views": lambda store, folder: store.rebuild("views"),
     "catch up views": lambda store, folder: _views_from_nothing(store),
     "forget, previewed": lambda store, folder: store.forget(session="s1", dry_run=True),
@@ -64,10 +64,15 @@ def _views_from_nothing(store):
     store.admin.catch_up_views()
 
 
+def word(number):
+    """A word of letters: of one such as `word7` the part `word`, which every turn would have, is a word as well."""
+    return "word" + chr(97 + number // 26) + chr(97 + number % 26)
+
+
 def make(folder, turns):
     """Make a store of so many turns, that has everything else in the same number."""
     rng = random.Random(1)
-    words = [f"word{n}" for n in range(500)]
+    words = [word(n) for n in range(500)]
     with MemoryStore.open(folder, model=None, background=False, synchronous="NORMAL") as store:
         for number in range(SESSIONS):
             session = store.session(f"s{number}", scope=f"acme/{number % 3}")
@@ -81,9 +86,9 @@ def make(folder, turns):
                 ]
             )
         for number in range(RECEIPTS):
-            recall = store.recall(f"word{number}", receipt=True)
+            recall = store.recall(word(number), receipt=True)
             store.audit.judge(recall.receipt, good=[recall.hits[0].position])
-            store.context(f"word{number}", receipt=True)
+            store.context(word(number), receipt=True)
         store.session("last", scope="other").record("user", "to be forgotten")
 
 

@@ -31,7 +31,7 @@ def store_of(folder, *, fingerprint="hash-words/1", word="note"):
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    for name, value in (("generation.ROWS_FREE", 8), ("publish.COARSE_ROWS_MIN", 64)):
+    for name, value in (("generation.ROWS_FREE", 8), ("segment.COARSE_ROWS_MIN", 64)):
         monkeypatch.setattr(f"mnemolog.projections.vectors.{name}", value)
     return store_of(tmp_path / "stage")
 

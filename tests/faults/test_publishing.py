@@ -18,7 +18,7 @@ TAIL = 30
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """A folder with a store of `TURNS` embedded turns in a few segments, and `TAIL` turns behind them."""
-    for name, value in (("generation.ROWS_FREE", 8), ("projection.BUILD_ROWS", 60), ("publish.COARSE_ROWS_MIN", 64)):
+    for name, value in (("generation.ROWS_FREE", 8), ("projection.BUILD_ROWS", 60), ("segment.COARSE_ROWS_MIN", 64)):
         monkeypatch.setattr(f"mnemolog.projections.vectors.{name}", value)
     folder = tmp_path / "stage"
     with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION)) as store:

@@ -160,7 +160,7 @@ def test_a_timeline_asks_for_the_time_of_saying(asked):
 
 def test_a_memory_that_is_read_only_offers_what_reads():
     """And all of that."""
-    reading = {name for name, tool in TOOLS.items() if tool.effect == "reads"} | {"working_memory"}
+    reading = {name for name, tool in TOOLS.items() if tool.effect == "reads"} | {"working_memory", "propose_fact"}
     assert offered(read_only=True).keys() == reading
     assert offered() == TOOLS
     assert list(offered("core")) == list(CORE)
