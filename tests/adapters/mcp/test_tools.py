@@ -16,7 +16,7 @@ from tests.support import EPOCH_2024, WAIT_S, FakeClock, SlowToLoad
 
 READING = {"recall", "context", "facts", "timeline", "session_list", "session_current", "checkpoint_list", "status"}
 WRITING = {"remember", "switch", "working_memory", "session_branch", "session_end", "memory_set", "task_update"}
-WRITING |= {"notes_clear", "checkpoint_create", "checkpoint_restore"}
+WRITING |= {"notes_clear", "checkpoint_create", "checkpoint_restore", "propose_fact"}
 
 
 @pytest.mark.parametrize("mode", MODES)
