@@ -47,7 +47,7 @@ def memory_tools(memory: Memory, *names: str) -> list[FunctionTool]:
 
     They are the tools of the MCP server, and answer in text. Raises `InvalidInput` for an unknown name.
     """
-    there = offered(read_only=memory.read_only)
+    there = offered(read_only=memory.read_only, proposes=memory.proposes)
     if unknown := set(names) - there.keys():
         raise InvalidInput("names", f"there is no tool {', '.join(sorted(unknown))}; there are {', '.join(there)}")
     return [

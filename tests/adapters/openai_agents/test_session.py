@@ -260,7 +260,7 @@ async def test_recall_is_a_tool(folder):
         assert await alice.get_items(1) == [output]
         assert store.turns("a")[-1].text == "(function_call_output)"
         with pytest.warns(errors.ScopeWarning, match="nowhere"):
-            assert await ask(recall_tool(store, scope="nowhere"), query="tea") == '{"note":"Nothing was found."}'
+            assert await ask(recall_tool(store, scope="nowhere"), query="tea") == "Nothing was found."
         assert (await ask(tool, query=" ")).startswith("An error occurred")
         assert recall_tool(store, name="look_up").name == "look_up"
 
