@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from anthropic.lib.tools import ToolError
 
+from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import ContentForgotten, DuplicateKey, InvalidInput, LimitExceeded
 from mnemolog.domain.facts import FILES
 from mnemolog.domain.request import request_key
@@ -44,7 +45,7 @@ class MemoryFiles:
         found = None if path == ROOT else self._find(path)
         if found is None:
             return self._listed(path, command.path)
-        lines = found.value.split("\n")
+        lines = _text(found).split("\n")
         first, last = 1, len(lines)
         if command.view_range and len(command.view_range) == 2:
             first = max(1, command.view_range[0])
@@ -57,7 +58,7 @@ class MemoryFiles:
             below = fact.key.removeprefix(_key(path)).removeprefix("/").split("/")
             for level in range(min(len(below), LEVELS)):
                 name = "/".join(below[: level + 1]) + ("/" if level + 1 < len(below) else "")
-                sizes[name] = sizes.get(name, 0) + len(fact.value.encode())
+                sizes[name] = sizes.get(name, 0) + len(_text(fact).encode())
         if not sizes and path != ROOT:
             raise _missing(named)
         total = sum(size for name, size in sizes.items() if "/" not in name.rstrip("/"))
@@ -67,13 +68,14 @@ class MemoryFiles:
 
     def _create(self, command: Any) -> str:
         path = self._path(command.path)
-        if self._find(path) is not None or self._below(path):
+        if self._is_taken(path):
             raise ToolError(f"File {command.path} already exists")
         return f"File created successfully at: {command.path}" + self._put(path, command.file_text, None)
 
     def _str_replace(self, command: Any) -> str:
         path, found = self._file(command.path)
-        old, text = command.old_str, found.value
+        old = command.old_str
+        text = _text(found)
         lines = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(f"(?={re.escape(old)})", text)]
         if not lines or not old:
             why = f"old_str `{old}` did not appear verbatim in {command.path}."
@@ -89,7 +91,8 @@ class MemoryFiles:
 
     def _insert(self, command: Any) -> str:
         path, found = self._file(command.path)
-        lines = found.value.removesuffix("\n").split("\n") if found.value else []
+        text = _text(found)
+        lines = text.removesuffix("\n").split("\n") if text else []
         if not 0 <= command.insert_line <= len(lines):
             raise ToolError(
                 f"Invalid `insert_line` parameter: {command.insert_line}. "
@@ -111,12 +114,12 @@ class MemoryFiles:
         if old == ROOT:
             raise ToolError("Cannot rename the /memories directory itself")
         moved = self._all(old, command.old_path)
-        if self._find(new) is not None or self._below(new):
+        if self._is_taken(new):
             raise ToolError(f"The destination {command.new_path} already exists")
         if f"{new}/".startswith(f"{old}/"):
             raise ToolError(f"Cannot move {command.old_path} into itself")
         for fact in moved:  # The new name first: a crash between the two leaves the file under both.
-            self._put(f"{new}{fact.key.removeprefix(_key(old))}", fact.value, None)
+            self._put(f"{new}{fact.key.removeprefix(_key(old))}", _text(fact), None)
             self._put(f"/{fact.key}", None, fact)
         return f"Successfully renamed {command.old_path} to {command.new_path}"
 
@@ -135,6 +138,11 @@ class MemoryFiles:
         """Return the files below a folder, of exactly this scope."""
         found = self._store.facts(f"{_key(path)}/*", scope=self._scope or "")
         return [fact for fact in found if self._scope is None or fact.scope == self._scope]
+
+    def _is_taken(self, path: str) -> bool:
+        """Whether there is a file or a folder, or a file where a folder above it would be."""
+        above = [path[:end] for end, letter in enumerate(path) if letter == "/" and end > len(ROOT)]
+        return path == ROOT or any(self._find(item) is not None for item in [path, *above]) or bool(self._below(path))
 
     def _all(self, path: str, named: str) -> list[Fact]:
         """Return a file, or all below a folder. Raises `ToolError` if there is neither."""
@@ -175,6 +183,11 @@ class MemoryFiles:
             else:
                 is_kept = made.value == text
                 return "" if is_kept else f"\nSecrets were replaced before it was recorded. It now has:\n{made.value}"
+
+
+def _text(file: Fact) -> str:
+    """Return what a file holds; of a value of another kind, which others asserted under its key, the JSON."""
+    return file.value if isinstance(file.value, str) else to_printable_json(file.value).decode()
 
 
 def _key(path: str) -> str:

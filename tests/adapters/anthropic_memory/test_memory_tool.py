@@ -102,6 +102,18 @@ def test_a_file_has_a_history_and_is_in_no_context_and_no_other_list_of_facts(to
     assert "does not exist" in told(MemoryTool(store, scope="acme/bob"), {"command": "view", **NOTES})
 
 
+def test_what_is_there_is_not_replaced_and_what_others_asserted_is_read(tool, store):
+    """Neither the folder itself nor a file can be created again, and below a file there is no folder."""
+    tool.call({"command": "create", **NOTES, "file_text": "tea"})
+    for path in ("/memories", "/memories/", "/memories/notes.md/below.md"):
+        assert "already exists" in told(tool, {"command": "create", "path": path, "file_text": "x"})
+        assert "already exists" in told(tool, {"command": "rename", "old_path": NOTES["path"], "new_path": path})
+    store.assert_fact("memories/count.json", {"cups": 2}, scope="acme/alice")
+    assert '{"cups":2}' in tool.call({"command": "view", "path": "/memories/count.json"})
+    assert "count.json" in tool.call({"command": "view", "path": "/memories"})
+    assert [fact.key for fact in store.facts("memories*")] == []
+
+
 def test_a_file_that_was_forgotten_can_be_created_again(tool, store):
     """It begins anew, and nothing of the earlier one is read."""
     tool.call({"command": "create", **NOTES, "file_text": "secret"})
