@@ -19,7 +19,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.acts import Act, AssertFact, DistrustSources, EndStanding, Forget, RetractFact
 from mnemolog.domain.events import ProposalDecided, ProposalMade, RecordedEvent, SourceDistrusted, TurnRecorded
 from mnemolog.domain.facts import BECAUSE_MAX, PROPOSALS, stream_scope
-from mnemolog.domain.limits import DESCRIPTION_BYTES_MAX, LABEL_BYTES_MAX, check_count, checked_text, checked_whole
+from mnemolog.domain.limits import DESCRIPTION_BYTES_MAX, check_count, checked_text, checked_whole
 from mnemolog.domain.moments import Time, When, checked_position, known_at, parse_time, position_at
 from mnemolog.domain.position import Clock, Position
 from mnemolog.domain.proposals import (
@@ -122,7 +122,7 @@ class Proposals:
         self, scope: str | Sequence[str], state: ProposalState | None, as_of: When | None, after: When, limit: int
     ) -> Results[Proposal]:
         """See `MemoryStore.proposals`."""
-        checked_whole("limit", limit, least=1)
+        checked_whole("limit", limit)
         begin = position_at("after", after, self._log)
         within = self._visible.boundary.narrow(parse_scopes(scope))
         found = sorted(
@@ -149,7 +149,7 @@ class Proposals:
         changes = {str(position): edit for position, edit in (edits or {}).items()}
         for unknown in changes.keys() - {*map(str, made)}:
             raise errors.InvalidInput("edits", f"{unknown!r} is no position among those that are approved")
-        reason = "" if declined is None else checked_text("reason", declined, bytes_max=LABEL_BYTES_MAX)
+        reason = "" if declined is None else checked_text("reason", declined)
         wanted = "approved" if declined is None else "declined"
         works = dict[int, Work]()
         for position, item in made.items():
@@ -166,7 +166,7 @@ class Proposals:
                     continue
                 if declined is None:
                     if self._four_eyes and known.proposed_by == current_actor():
-                        why = f"the proposal at position {position} is your own; somebody else has to approve it"
+                        why = f"the proposal at position {position} is your own; another person has to approve it"
                         raise errors.InvalidInput("positions", why)
                     with _superseded(position, changes.get(str(position), {})):
                         if not works[position](tx):

@@ -42,13 +42,14 @@ def askings(
     the question's, or one more and almost the same meaning. If it is not known who asks, a turn to which another user
     replies is none: friends ask each other, and such a question is the subject of the reply.
     """
-    asked = stems_of(query, language)
+    said = stems_of(whole, language)
+    asked = said if query == whole else stems_of(query, language)
     found, speakers = set[Position](), None
     if newest in rows.positions:
         n = rows.positions.index(newest)
         words = rows.stems[n].partition("  ")[0].split()  # Without the spellings of numbers.
         is_message = rows.ask[n] or len(words) >= MESSAGE_WORDS
-        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == stems_of(whole, language):
+        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == said:
             found, speakers = {newest}, {rows.speakers[n]}
     if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):
         return frozenset(found)
