@@ -71,7 +71,7 @@ COMMANDS: Final = {
         "assert": ("facts", "Say what a key has from a time on."),
         "retract": ("facts", "Take back a fact that was wrong."),
         "proposals": ("proposals", "List what waits for a yes."),
-        "propose": ("proposals", "Propose what somebody else decides on."),
+        "propose": ("proposals", "Propose what another person decides on."),
         "approve": ("proposals", "Do what was proposed."),
         "decline": ("proposals", "Decline what was proposed."),
     },

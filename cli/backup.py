@@ -70,8 +70,12 @@ def _run(command: list[str], report: BackupReport, store: Path) -> str:
     note_failed_commands(store, failed + 1)  # Before it runs: one that is killed with this process has failed too.
     try:
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=2, check=True)
-    except (OSError, subprocess.SubprocessError, KeyboardInterrupt) as error:
-        return f"the command after the backup failed: {str(error) or 'interrupted'}"
+    except subprocess.CalledProcessError as error:
+        return f"the command after the backup failed: {command[0]} ended with status {error.returncode}"
+    except OSError as error:
+        return f"the command after the backup failed: {command[0]} cannot be run: {error.strerror}"
+    except KeyboardInterrupt:
+        return "the command after the backup failed: it was interrupted"
     note_failed_commands(store, 0)
     return ""
 

@@ -144,8 +144,8 @@ def export(
 
     Example: mnemolog export memory/ log.jsonl
     """
-    if file != STANDARD_OUTPUT and file.exists() and not replace:
-        raise Refused(f"{file} exists", hint="choose another name, or add --replace")
+    if file != STANDARD_OUTPUT:
+        _require_free(file, replace=replace)
     with open_store(store, create=False) as opened, bar("exporting") as progress:
         target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
         answer = opened.audit.export(
@@ -170,9 +170,16 @@ def subject(
 
     Example: mnemolog subject memory/ --scope acme/alice -o alice.zip
     """
+    _require_free(file, replace=replace)
     with open_store(store, create=False) as opened, bar("exporting", "writing the page") as progress:
         made = opened.audit.subject(file, scope=scope, as_of=as_of, replace=replace, progress=progress)
     output.answer(made, lambda made: _show_subject(made, file), as_json=as_json)
+
+
+def _require_free(file: Path, *, replace: bool) -> None:
+    """Raise `Refused` if a file exists and is not to be replaced."""
+    if file.exists() and not replace:
+        raise Refused(f"{file} exists", hint="choose another name, or add --replace")
 
 
 def _print_lines(moments: Iterator[Moment]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from posixpath import commonpath
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -330,7 +330,8 @@ def _checked(act: Any) -> Act:
     try:
         checked: Act = msgspec.convert(msgspec.to_builtins(act), type=Act)
     except (msgspec.ValidationError, TypeError, RecursionError) as error:
-        raise errors.InvalidInput("act", f"{error}") from error
+        kinds = ", ".join(str(kind.__struct_config__.tag) for kind in get_args(Act))
+        raise errors.InvalidInput("act", f"{error}; what it does (`do`) is one of {kinds}") from error
     return checked
 
 
