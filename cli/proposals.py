@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, cast
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import typer
@@ -16,13 +16,12 @@ from mnemolog.domain.display import cut
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.proposals import Proposal, ProposalState
-from mnemolog.domain.result import Results
-from mnemolog.store import MemoryStore
 
 Position = Annotated[list[int] | None, typer.Argument(metavar="[POSITION]...", help="Of proposals.")]
 Batch = Annotated[
     bool, typer.Option("--batch", help="Read JSON Lines from standard input: objects with a position, and an edit.")
 ]
+NOT_DECIDED: Final = "this is what would be; nothing was decided (--dry-run)"
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -109,7 +108,9 @@ def approve(
     """
     changes = _read("edits", edits or "{}")
     named = [*(positions or ()), *_batch(batch, changes)]
-    _decide(store, lambda opened: opened.approve(named, edits=cast(Any, changes), dry_run=dry_run), as_json)
+    with open_store(store, create=False) as opened:
+        found = opened.approve(named, edits=cast(Any, changes), dry_run=dry_run)
+    print_list(found, COLUMNS, as_json=as_json, last=NOT_DECIDED if dry_run else "")
 
 
 @app.command("decline", cls=StoreCommand)
@@ -126,13 +127,9 @@ def decline(
     Example: mnemolog decline memory/ 11 --reason "she lives in Lisbon" --dry-run
     """
     named = [*(positions or ()), *_batch(batch, {})]
-    _decide(store, lambda opened: opened.decline(named, reason=reason, dry_run=dry_run), as_json)
-
-
-def _decide(store: Any, decide: Callable[[MemoryStore], Results[Proposal]], as_json: bool) -> None:
     with open_store(store, create=False) as opened:
-        found = decide(opened)
-    print_list(found, COLUMNS, as_json=as_json)
+        found = opened.decline(named, reason=reason, dry_run=dry_run)
+    print_list(found, COLUMNS, as_json=as_json, last=NOT_DECIDED if dry_run else "")
 
 
 def _batch(wanted: bool, changes: dict[str, Any]) -> Iterable[int]:

@@ -45,6 +45,7 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.question import one_of
 from mnemolog.projections.sql import fact_queries as tables
 
 STREAMS_KEPT_MAX: Final = 256
@@ -123,6 +124,8 @@ class Proposals:
     ) -> Results[Proposal]:
         """See `MemoryStore.proposals`."""
         checked_whole("limit", limit)
+        if state is not None:
+            one_of("state", state, get_args(ProposalState))
         begin = position_at("after", after, self._log)
         within = self._visible.boundary.narrow(parse_scopes(scope))
         found = sorted(

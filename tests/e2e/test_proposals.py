@@ -61,6 +61,8 @@ def test_an_approval_may_change_the_fact_and_both_are_kept(store):
     store.approve(made, edits={made.position: {"value": "Lisboa", "valid_from": "2026-03"}})
     fact = store.fact_history("city", scope="acme/ada")[-1]
     (kept,) = store.proposals(state="approved")
+    with pytest.raises(errors.InvalidInput, match="'aproved' is none of 'open', 'approved'"):
+        store.proposals(state="aproved")
     assert (fact.value, fact.valid_from.month, kept.act.value) == ("Lisboa", 3, "Lisbon")
     other = store.propose(AssertFact("zip", "1000"))
     for edit in ({"maker": "me"}, {"value": float("nan")}, {"valid_from": "soon"}, {"key": "*"}, "x"):
