@@ -9,8 +9,9 @@ from mnemolog.application.facts import FactHow
 from mnemolog.application.prompt_messages import messages_of
 from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.domain.events import SessionStarted
+from mnemolog.domain.head import known_at
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.moments import Time, When, known_at
+from mnemolog.domain.moments import Time, When
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results

@@ -21,8 +21,8 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.acts import Act
 from mnemolog.domain.events import RecordedEvent, SessionStarted
-from mnemolog.domain.head import Head
-from mnemolog.domain.moments import Time, When, checked_position, parse_time, position_at
+from mnemolog.domain.head import Head, position_at
+from mnemolog.domain.moments import Time, When, checked_position, parse_time
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.proposals import Proposal, ProposalState

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX, quoted
 from mnemolog.domain.position import Clock, Micros, Position, to_datetime, to_micros
 
@@ -39,59 +38,6 @@ _TIME: Final = "a time such as '2026-03-16T14:00' or '2026-03-16'"
 _POSITION_OR_TIME: Final = f"a position such as 1200, or {_TIME}"
 
 
-class RecordedTimes(Protocol):
-    """A log in which times can be looked up."""
-
-    def head(self) -> Head:
-        """Return the last position."""
-
-    def position_at(self, time: Micros) -> Position:
-        """Return the position of the last event recorded at or before a time, 0 if there is none."""
-
-    def recorded_at(self, position: Position) -> Micros:
-        """Return when the event at a position, or the last one before it, was recorded."""
-
-
-class Known(NamedTuple):
-    """A position and a time: what was known then about then. All parts of one answer have the same."""
-
-    upto: Position
-    valid_at: Micros
-
-
-def position_at(field: str, when: When, log: RecordedTimes) -> Position:
-    """Return the position that a caller means, given as a number or as a time.
-
-    Raises `InvalidInput` for a position that is not in the log, and for what is neither a position nor a time.
-    """
-    if isinstance(when, int):
-        return checked_position(field, when, head=log.head().position)
-    return log.position_at(_micros(field, when, expected=_POSITION_OR_TIME))
-
-
-def known_at(field: str, when: When, log: RecordedTimes) -> Known:
-    """Return the position that a caller means, as `position_at`, and the time: as given, or that of its event."""
-    position = position_at(field, when, log)
-    return Known(position, log.recorded_at(position) if isinstance(when, int) else parse_time(field, when))
-
-
-def page_bounds(after: When, before: When | None, log: RecordedTimes) -> tuple[Position, Position | None]:
-    """Return the positions between which a page lies, both exclusive; a position may be outside the log.
-
-    The events between two times are those recorded after `after` and before `before`.
-    """
-    return _bound("after", after, log), None if before is None else _bound("before", before, log, is_end=True)
-
-
-def _bound(field: str, when: When, log: RecordedTimes, *, is_end: bool = False) -> Position:
-    if isinstance(when, bool):
-        return checked_position(field, when)
-    if isinstance(when, int):
-        return Position(when)
-    time = _micros(field, when, expected=_POSITION_OR_TIME)
-    return Position(log.position_at(Micros(time - 1)) + 1) if is_end else log.position_at(time)
-
-
 def checked_position(field: str, value: Any, *, head: int | None = None) -> Position:
     """Return `value` if it is a position in a log that ends at `head`, or in any log. Raises `InvalidInput`."""
     if not isinstance(value, int) or isinstance(value, bool):
@@ -107,14 +53,6 @@ def checked_by(by: str) -> By:
     if by not in ("said", "recorded"):
         raise InvalidInput("by", f"{by!r} is neither 'said' nor 'recorded'")
     return "said" if by == "said" else "recorded"
-
-
-def positions_between(
-    since: Micros | None, until: Micros | None, log: RecordedTimes
-) -> tuple[Position | None, Position | None]:
-    """Return the positions `(after, upto]` of the events recorded at `since` or later and before `until`."""
-    after, upto = (None if time is None else log.position_at(Micros(time - 1)) for time in (since, until))
-    return after, upto
 
 
 def parse_time(field: str, value: Time, *, or_position: bool = False) -> Micros:

@@ -28,8 +28,9 @@ from mnemolog.domain.facts import (
     new_fact,
     parse_valid_time,
 )
+from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.limits import checked_label, checked_text
-from mnemolog.domain.moments import Known, Time, When, checked_position, known_at
+from mnemolog.domain.moments import Time, When, checked_position
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Clock, Micros, Position, Version, to_micros
 from mnemolog.domain.proposals import Proposal

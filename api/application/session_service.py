@@ -17,6 +17,7 @@ from mnemolog.application.switches import Agents
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.head import position_at
 from mnemolog.domain.limits import (
     INTEGER_MAX,
     TURNS_PER_CALL_MAX,
@@ -26,7 +27,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.message import EXAMPLE
-from mnemolog.domain.moments import Time, When, parse_time, position_at
+from mnemolog.domain.moments import Time, When, parse_time
 from mnemolog.domain.position import Clock, Micros, Position, Version
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results

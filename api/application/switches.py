@@ -13,8 +13,9 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, session, working_memory
 from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
+from mnemolog.domain.head import position_at
 from mnemolog.domain.limits import checked_label, checked_whole
-from mnemolog.domain.moments import When, position_at
+from mnemolog.domain.moments import When
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.request import current_actor, current_request_key

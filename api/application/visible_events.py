@@ -11,7 +11,8 @@ from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import stream_scope
-from mnemolog.domain.moments import When, checked_position, position_at
+from mnemolog.domain.head import position_at
+from mnemolog.domain.moments import When, checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.scope import Boundary, covered

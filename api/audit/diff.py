@@ -17,7 +17,7 @@ from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
-from mnemolog.domain.moments import Known
+from mnemolog.domain.head import Known
 from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.session import session_of
 from mnemolog.domain.state import SessionState, Span, Spans, cut, without

@@ -14,8 +14,9 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed
+from mnemolog.domain.head import known_at
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import When, checked_position, known_at
+from mnemolog.domain.moments import When, checked_position
 from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, to_datetime
 from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result

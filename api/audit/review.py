@@ -17,7 +17,7 @@ from mnemolog.domain.events import (
     RecallServed,
     RecordedEvent,
 )
-from mnemolog.domain.moments import Known
+from mnemolog.domain.head import Known
 from mnemolog.domain.position import Clock, Micros, Position
 from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result

@@ -21,19 +21,9 @@ from mnemolog.audit.subject import Subject, SubjectFile
 from mnemolog.audit.verification import append_head, event_at
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, RecallServed
-from mnemolog.domain.head import Head
+from mnemolog.domain.head import Head, Known, known_at, position_at, positions_between
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.moments import (
-    By,
-    Known,
-    Time,
-    When,
-    checked_by,
-    known_at,
-    parse_time,
-    position_at,
-    positions_between,
-)
+from mnemolog.domain.moments import By, Time, When, checked_by, parse_time
 from mnemolog.domain.position import ORIGIN, Clock, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scopes

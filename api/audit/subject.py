@@ -31,8 +31,8 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.facts import facts_scope
+from mnemolog.domain.head import Known
 from mnemolog.domain.hints import as_plain
-from mnemolog.domain.moments import Known
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.retention import NO_RETENTION, evolve_retention

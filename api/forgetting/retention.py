@@ -11,7 +11,8 @@ from mnemolog.application.session_service import Sessions
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import RETENTION_STREAM, Event, HoldLifted, RecordedEvent, TurnRecorded
-from mnemolog.domain.moments import When, micros_of, position_at
+from mnemolog.domain.head import position_at
+from mnemolog.domain.moments import When, micros_of
 from mnemolog.domain.position import ORIGIN, Micros
 from mnemolog.domain.result import Result
 from mnemolog.domain.retention import NO_RETENTION, Hold, Retention, RetentionRule, evolve_retention

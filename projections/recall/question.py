@@ -16,6 +16,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import canonical, to_msgpack
+from mnemolog.domain.head import RecordedTimes, positions_between
 from mnemolog.domain.limits import (
     RECALL_FILTERS_MAX,
     check_count,
@@ -25,7 +26,7 @@ from mnemolog.domain.limits import (
     checked_whole,
 )
 from mnemolog.domain.message import Role, parse_role
-from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
+from mnemolog.domain.moments import By, Time, checked_by, parse_time
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.scope import Scopes, parse_scopes

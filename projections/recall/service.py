@@ -18,9 +18,10 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import dated
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
+from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.limits import checked_number
-from mnemolog.domain.moments import Known, When, checked_position, known_at
+from mnemolog.domain.moments import When, checked_position
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.domain.state import Spans, cut, own

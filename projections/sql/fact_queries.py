@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.facts import FILES, NOTHING, Assertion, Belief, believed, latest_first
-from mnemolog.domain.moments import Known
+from mnemolog.domain.head import Known
 from mnemolog.domain.position import Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import Scopes, covered
 from mnemolog.projections.read_models import Fact, FactChange, FactState

@@ -26,9 +26,8 @@ from mnemolog.aio.wrappers import Pool, pool_of
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json, to_printable_json
-from mnemolog.domain.head import Head
+from mnemolog.domain.head import Head, position_at
 from mnemolog.domain.limits import checked_number, checked_whole
-from mnemolog.domain.moments import position_at
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import checked_session_id

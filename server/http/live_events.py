@@ -28,8 +28,9 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import AWAY, InvalidInput, MnemologError, StoreClosed
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
+from mnemolog.domain.head import position_at
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import When, position_at
+from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
