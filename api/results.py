@@ -11,8 +11,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import has_value, read_message
-from mnemolog.domain.moments import Time
-from mnemolog.domain.position import Position, UtcTime, to_datetime
+from mnemolog.domain.position import Position, Time, UtcTime, to_datetime
 from mnemolog.domain.references import TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import Original, SessionLike, checked_session_id, session_id_of

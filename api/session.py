@@ -11,9 +11,8 @@ from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.head import known_at
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.moments import Time, When
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Micros, Position, Time, When
 from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, cut
 from mnemolog.infra.runtime.fork_guard import OfOneProcess

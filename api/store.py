@@ -22,9 +22,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.acts import Act
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head, position_at
-from mnemolog.domain.moments import Time, When, checked_position, parse_time
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, Time, When, checked_position, parse_time
 from mnemolog.domain.proposals import Proposal, ProposalState
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results, name_of

@@ -18,8 +18,7 @@ from mnemolog.cli.output import note
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.moments import When, parse_position_or_time, parse_relative_time
-from mnemolog.domain.position import Clock
+from mnemolog.domain.position import Clock, When, parse_position_or_time, parse_relative_time
 from mnemolog.domain.session import checked_session_id
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.runtime.clock import SystemClock

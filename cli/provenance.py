@@ -22,8 +22,7 @@ from mnemolog.domain.display import counted, dated, one_line
 from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import ContextServed, RecallServed
-from mnemolog.domain.moments import parse_time
-from mnemolog.domain.position import to_micros
+from mnemolog.domain.position import parse_time, to_micros
 from mnemolog.domain.scope import covers, parse_scope
 from mnemolog.infra.runtime.files import mapped_to_store_errors, open_file
 from mnemolog.projections.history.event_descriptions import describe, signed

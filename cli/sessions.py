@@ -27,7 +27,7 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.moments import When
+from mnemolog.domain.position import When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.read_models import SessionSummary

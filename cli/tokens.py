@@ -13,8 +13,7 @@ from mnemolog.cli.output import answer, note, print_list
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
-from mnemolog.domain.moments import parse_duration
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.position import parse_duration, to_datetime
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.tokens import VALID_FOR, VERBS, CreatedToken
 from mnemolog.infra.runtime.clock import SystemClock

@@ -15,8 +15,7 @@ from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import VALUE_BYTES_MAX, checked_json, checked_label
-from mnemolog.domain.moments import Time, checked_position, parse_time
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, Time, checked_position, parse_time
 
 _STREAM_PREFIX: Final = "facts/"
 FILES: Final = "memories/"

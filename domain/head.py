@@ -10,8 +10,7 @@ import msgspec
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import When, checked_position, parse_time
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, When, checked_position, parse_time
 from mnemolog.domain.result import Result
 
 _SHORT: Final = re.compile(r"(\d{1,19}):([0-9a-fA-F]{64})")

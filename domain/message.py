@@ -16,8 +16,7 @@ import msgspec
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.moments import unix_micros
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.position import to_datetime, unix_micros
 
 
 class Role(StrEnum):

@@ -1,16 +1,19 @@
-"""Where an event stands in the log, and when it was recorded: types of counters and times that cannot be confused.
+"""Positions of the log and times: their types, and how they are read as callers give them, in one way everywhere.
 
-Time is passed in, so that tests can control it; it never determines order.
+The command line, agents and the console also take times as people write them: `yesterday 14:00`, `16 Mar 2026`. The
+current time is passed in, so that tests can control it; it never determines order.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated, Final, NewType, Protocol, TypeAlias
+import re
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Annotated, Any, Final, Literal, NewType, Protocol, TypeAlias
 
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import INTEGER_MAX, quoted
 
 Position = NewType("Position", int)
 """Position in the whole log, also called the log offset. Starts at 1, rises, is never reused, may have gaps."""
@@ -76,3 +79,244 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = datetime(1970, 1, 1, microsecond=1, tzinfo=UTC) - _EPOCH
 CALENDAR_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 CALENDAR_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+Time: TypeAlias = datetime | date | str
+"""A time: a `datetime` with a time zone, a `date`, or ISO 8601 text. See `parse_time`."""
+
+When: TypeAlias = int | Time
+"""A position of the log, or a time: that of the last event recorded at or before it. See `position_at`."""
+
+By: TypeAlias = Literal["said", "recorded"]
+"""Which time of a turn counts. One without a said time counts as said when it was recorded."""
+
+TIME_CHARACTERS_MAX: Final = 64
+DAY: Final = 86_400_000_000
+"""Microseconds."""
+# Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
+# ranges are numbers such as 20230508 or 20230508135600, which are dates and not Unix times.
+_UNITS: Final = (
+    (10**8, 10**10, 1_000_000, 1),
+    (10**11, 10**13, 1_000, 1),
+    (10**14, 10**16, 1, 1),
+    (10**17, 10**19, 1, 1_000),
+)
+_LOST_DIGITS: Final = re.compile(r"[.,]\d{6}\d*?[1-9]")
+_TIME: Final = "a time such as '2026-03-16T14:00' or '2026-03-16'"
+_POSITION_OR_TIME: Final = f"a position such as 1200, or {_TIME}"
+
+
+def checked_position(field: str, value: Any, *, head: int | None = None) -> Position:
+    """Return `value` if it is a position in a log that ends at `head`, or in any log. Raises `InvalidInput`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(field, f"expected a position such as 1200, got {type(value).__name__}")
+    if not 0 <= value <= (INTEGER_MAX if head is None else head):
+        ends = "" if head is None else f", which ends at {head}"
+        raise InvalidInput(field, f"position {value} is not in this log{ends}")
+    return Position(value)
+
+
+def checked_by(by: str) -> By:
+    """Return which time counts. Raises `InvalidInput`."""
+    if by not in ("said", "recorded"):
+        raise InvalidInput("by", f"{by!r} is neither 'said' nor 'recorded'")
+    return "said" if by == "said" else "recorded"
+
+
+def parse_time(field: str, value: Time, *, or_position: bool = False) -> Micros:
+    """Return a time as microseconds since the Unix epoch.
+
+    Text without a zone is UTC, and a `date`, or text that is only a date, is the start of that day. Raises
+    `InvalidInput` for text that is not ISO 8601 or finer than a microsecond, for a `datetime` without a time zone, and
+    outside the years 1 to 9999 in UTC. With `or_position` the error says that a position is expected, too.
+    """
+    return _micros(field, value, expected=_POSITION_OR_TIME if or_position else _TIME)
+
+
+def parse_said_at(value: Time) -> Micros:
+    """Return when a turn was said, as `parse_time` does, a day or more within the calendar.
+
+    So a day can be added or taken away, and every time zone can show it. Raises `InvalidInput`.
+    """
+    time = parse_time("said_at", value)
+    try:
+        to_datetime(Micros(time - DAY)), to_datetime(Micros(time + DAY))
+    except OverflowError as error:
+        why = "is at an end of the calendar; use a time from 0001-01-02 to 9999-12-30 in UTC, or none"
+        raise InvalidInput("said_at", f"{to_datetime(time).isoformat()} {why}") from error
+    return time
+
+
+def unix_micros(value: float) -> Micros:
+    """Return a Unix time as microseconds; its size tells seconds, milli-, micro- and nanoseconds apart.
+
+    Raises `ValueError` for a time that is not between 1973 and 2286.
+    """
+    for lowest, beyond, times, divided_by in _UNITS:
+        if lowest <= value < beyond:
+            exact = isinstance(value, int)
+            return Micros(int(value) * times // divided_by if exact else round(value * times / divided_by))
+    raise ValueError("is not a Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
+
+
+def _micros(field: str, value: Time, *, expected: str) -> Micros:
+    if isinstance(value, datetime):
+        return to_micros(field, value)
+    if isinstance(value, date):
+        return to_micros(field, datetime(value.year, value.month, value.day, tzinfo=UTC))
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"expected {expected}; got {type(value).__name__}")
+    require_microseconds(field, value)
+    found = _from_iso(value.strip())
+    if found is None:
+        raise InvalidInput(field, f"{value[:TIME_CHARACTERS_MAX]!r} is not a time; expected {expected}")
+    return to_micros(field, found if found.tzinfo else found.replace(tzinfo=UTC))
+
+
+def require_microseconds(field: str, text: str) -> None:
+    """Raise `InvalidInput` for a time with digits after a microsecond: nothing keeps them."""
+    if _LOST_DIGITS.search(text):
+        why = "is finer than a microsecond, which is what is kept: round it to six digits of a second"
+        raise InvalidInput(field, f"{text[:TIME_CHARACTERS_MAX]!r} {why}")
+
+
+def _from_iso(text: str) -> datetime | None:
+    # Digits alone are refused: 20260316 would be a date in ISO 8601, but reads as a position of the log.
+    if len(text) > TIME_CHARACTERS_MAX or text.isdigit():
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+_FORMS: Final = "a time such as '2026-03-16 14:00', '16 Mar 2026', 'yesterday 14:00', 'monday' or '2 hours ago'"
+
+_POSITION: Final = re.compile(r"-?[0-9]{1,19}")
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_DAY: Final = re.compile(r"(.+?)(?: (?:at )?(\d\d?):(\d\d(?::\d\d)?))?")
+"""A day, with a time of day or not."""
+_WRITTEN: Final = (
+    re.compile(r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)? (?P<month>[a-z]{3,})\.?,? (?P<year>\d{4})"),
+    re.compile(r"(?P<month>[a-z]{3,})\.? (?P<day>\d\d?)(?:st|nd|rd|th)?,? (?P<year>\d{4})"),
+    re.compile(r"(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?(?P<year>\d{4})"),
+    re.compile(r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"),
+    re.compile(r"(?P<day>1[3-9]|[23]\d)/(?P<month>\d\d?)/(?P<year>\d{4})"),
+    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)/(?P<year>\d{4})"),
+)
+"""Days in words and numbers. With slashes they have one reading here: see `require_one_reading`."""
+_SLASHED: Final = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(?: (?:at )?\d\d?:\d\d(?::\d\d)?)?")
+_AGES: Final = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_DURATION: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
+_AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
+
+
+def parse_relative_time(
+    field: str, given: str, *, clock: Clock, zone: tzinfo = UTC, or_position: bool = False, to_end: bool = False
+) -> datetime:
+    """Return a time in UTC. Raises `InvalidInput`.
+
+    Besides ISO 8601 it can be `now`; a day with a time of day or not: `16 Mar 2026`, `March 16, 2026`, `16.3.2026`,
+    `today`, `yesterday`, `monday` or `last monday`; or an age such as `2 hours ago` or `2h`. `monday` is today on a
+    Monday, else the last one; `last monday` is never today. `3/4/2026` is refused: it is read in two ways.
+
+    - `zone`: the zone of a text without one, and of days
+    - `or_position`: whether the error says that a position is expected, too
+    - `to_end`: whether a day without a time of day is its last microsecond, instead of its first one
+    """
+    require_microseconds(field, given)
+    now, words = to_datetime(clock.now()), " ".join(given.lower().split())
+    require_one_reading(field, words)
+    if words == "now":
+        return now
+    try:
+        if found := _AGO.fullmatch(words):
+            return now - (1 if found[1].startswith("a") else int(found[1])) * _AGES[found[2][0]]
+        found = _DAY.fullmatch(words)
+        day = None if found is None else _day(found[1], today=now.astimezone(zone).date())
+        if found is None or day is None:
+            time = _from_iso(given.strip())
+        elif found[2] is None:
+            midnight = datetime(day.year, day.month, day.day, tzinfo=zone) + timedelta(days=to_end)
+            time = midnight.astimezone(UTC) - timedelta(microseconds=to_end)
+        else:
+            time = datetime.fromisoformat(f"{day}T{found[2]:0>2}:{found[3]}")
+        if time is not None:
+            return to_datetime(to_micros(field, time if time.tzinfo else time.replace(tzinfo=zone)))
+    except (ValueError, OverflowError):
+        pass
+    expected = "neither a position such as 1200 nor" if or_position else "not a time; expected"
+    raise InvalidInput(field, f"{given!r} is {expected} {_FORMS}")
+
+
+def require_one_reading(field: str, words: str) -> None:
+    """Raise `InvalidInput` for a day such as `3/4/2026`, which is one in March and one in April."""
+    if found := _SLASHED.fullmatch(words):
+        first, second = int(found[1]), int(found[2])
+        if first != second and 1 <= first <= 12 and 1 <= second <= 12:
+            readings = (
+                f"{day} {_MONTHS[month - 1].title()} {found[3]}" for day, month in ((first, second), (second, first))
+            )
+            raise InvalidInput(field, f"{quoted(words)} is {' or '.join(readings)}: write one of these")
+
+
+def parse_duration(field: str, given: str) -> timedelta:
+    """Return a duration such as `90m`, `12h`, `30d` or `8w`. Raises `InvalidInput`."""
+    number, unit = _duration(field, given)
+    return number * _AGES[unit]
+
+
+def parse_age(field: str, given: str | None) -> str | None:
+    """Return a duration as an event has it: `180d` for ` 180 D`; None for none. Raises `InvalidInput`, also for 0."""
+    if not given:
+        return None
+    number, unit = _duration(field, given)
+    if not number:
+        raise InvalidInput(field, "an age is a minute at least; leave it out for none")
+    return f"{number}{unit}"
+
+
+def _duration(field: str, given: object) -> tuple[int, str]:
+    found = _DURATION.fullmatch(given.strip().lower()) if isinstance(given, str) else None
+    if found is None:
+        why = "is not a duration; expected one such as '90m', '12h', '30d' or '8w'"
+        raise InvalidInput(field, f"{quoted(given)} {why}")
+    return int(found[1]), found[2]
+
+
+def micros_of(age: str | None) -> int:
+    """Return a duration in microseconds; 0 for none."""
+    return parse_duration("age", age) // timedelta(microseconds=1) if age else 0
+
+
+def parse_position_or_time(
+    field: str, given: str, *, clock: Clock, zone: tzinfo = UTC, to_end: bool = False
+) -> int | datetime:
+    """Return a position, or a time as `parse_relative_time` does. Raises `InvalidInput` for what is neither."""
+    if _POSITION.fullmatch(given):
+        return int(given)
+    return parse_relative_time(field, given, clock=clock, zone=zone, or_position=True, to_end=to_end)
+
+
+def _day(words: str, *, today: date) -> date | None:
+    """Return a day that words name; None for what is no day. Raises `ValueError` for one that no calendar has."""
+    if words in ("today", "yesterday"):
+        return today - timedelta(days=words == "yesterday")
+    if (name := words.removeprefix("last ")) in _WEEKDAYS:
+        days = (today.weekday() - _WEEKDAYS.index(name)) % 7
+        return today - timedelta(days=7 if name != words and days == 0 else days)
+    for form in _WRITTEN:
+        if found := form.fullmatch(words):
+            name = found["month"]
+            named = (number for number, month in enumerate(_MONTHS, 1) if month.startswith(name))
+            return date(int(found["year"]), int(name) if name.isdigit() else next(named, 0), int(found["day"]))
+    return None

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, RecordedEvent, RetentionChosen
-from mnemolog.domain.moments import micros_of, parse_age
-from mnemolog.domain.position import Position, UtcTime, to_datetime
+from mnemolog.domain.position import Position, UtcTime, micros_of, parse_age, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past

@@ -43,8 +43,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.message import parse_role, said_in
-from mnemolog.domain.moments import Time, checked_position, parse_said_at
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, Time, checked_position, parse_said_at
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import (
     NoteState,

@@ -42,8 +42,7 @@ from immutables import Map
 from mnemolog.domain import session
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
 from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, SessionSwitched
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, checked_position
 from mnemolog.domain.request import without_actor
 from mnemolog.domain.state import SessionState
 

@@ -11,8 +11,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ContentErased, SessionStarted
 from mnemolog.domain.head import page_bounds
 from mnemolog.domain.limits import INTEGER_MAX, checked_whole
-from mnemolog.domain.moments import When
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, When
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import session_of
 from mnemolog.domain.state import Spans

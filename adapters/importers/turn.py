@@ -24,8 +24,7 @@ from mnemolog.domain.limits import (
     without_unseen,
 )
 from mnemolog.domain.message import Role, call_name, calls_text, parse_role
-from mnemolog.domain.moments import unix_micros
-from mnemolog.domain.position import to_micros
+from mnemolog.domain.position import to_micros, unix_micros
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import checked_key, checked_session_id

@@ -25,8 +25,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.position import ORIGIN, Position, Version, checked_position
 from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
 from mnemolog.domain.state import CheckpointState, SessionState, Span

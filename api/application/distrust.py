@@ -10,8 +10,7 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import DISTRUST_STREAM, RecordedEvent, SourceDistrusted, SourceTrusted
 from mnemolog.domain.limits import checked_label, checked_text
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position, UtcTime, to_datetime
+from mnemolog.domain.position import Position, UtcTime, checked_position, to_datetime
 from mnemolog.domain.result import Result, name_of
 from mnemolog.domain.scope import covered
 from mnemolog.infra.log.transaction import Transaction

@@ -30,9 +30,8 @@ from mnemolog.domain.facts import (
 )
 from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.limits import checked_label, checked_text
-from mnemolog.domain.moments import Time, When, checked_position
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import Clock, Micros, Position, Version, to_micros
+from mnemolog.domain.position import Clock, Micros, Position, Time, Version, When, checked_position, to_micros
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results

@@ -27,8 +27,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.message import EXAMPLE
-from mnemolog.domain.moments import Time, When, parse_time
-from mnemolog.domain.position import Clock, Micros, Position, Version
+from mnemolog.domain.position import Clock, Micros, Position, Time, Version, When, parse_time
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scopes

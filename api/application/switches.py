@@ -15,9 +15,8 @@ from mnemolog.domain import errors, session, working_memory
 from mnemolog.domain.events import RecordedEvent, TurnRecorded, TurnsRewound
 from mnemolog.domain.head import position_at
 from mnemolog.domain.limits import checked_label, checked_whole
-from mnemolog.domain.moments import When
 from mnemolog.domain.options import Option
-from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.position import ORIGIN, Position, Version, When
 from mnemolog.domain.request import current_actor, current_request_key
 from mnemolog.domain.state import SessionState, cut
 from mnemolog.domain.stream_fold import FoldedState

@@ -12,8 +12,7 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.head import position_at
-from mnemolog.domain.moments import When, checked_position
-from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
+from mnemolog.domain.position import ORIGIN, Position, Version, When, checked_position, to_datetime
 from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.session import last_seen, unhidden

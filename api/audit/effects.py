@@ -16,8 +16,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed
 from mnemolog.domain.head import known_at
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import When, checked_position
-from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, to_datetime
+from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered

@@ -16,8 +16,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.limits import checked_label
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Position, UtcTime, to_datetime
+from mnemolog.domain.position import Position, UtcTime, checked_position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.recall.receipts import recall_of

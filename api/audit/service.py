@@ -23,8 +23,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head, Known, known_at, position_at, positions_between
 from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.moments import By, Time, When, checked_by, parse_time
-from mnemolog.domain.position import ORIGIN, Clock, Position
+from mnemolog.domain.position import ORIGIN, By, Clock, Position, Time, When, checked_by, parse_time
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, session_id_of

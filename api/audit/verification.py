@@ -16,8 +16,7 @@ from mnemolog.domain.chain import Chain, Kind, LogRow
 from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.limits import checked_text
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
+from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, checked_position, to_datetime
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.store_layout import SEEN_HEAD
 from mnemolog.infra.log.event_log import EventLog

@@ -42,8 +42,7 @@ from mnemolog.domain.facts import (
 )
 from mnemolog.domain.forgetting import Positions, ranges_of
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import checked_position
-from mnemolog.domain.position import Micros, Position, Version, to_datetime, within_calendar
+from mnemolog.domain.position import Micros, Position, Version, checked_position, to_datetime, within_calendar
 from mnemolog.domain.references import TO_SESSION, without
 from mnemolog.domain.retention import evolve_retention
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes

@@ -21,8 +21,7 @@ from mnemolog.domain.events import ProposalDecided, ProposalMade, RecordedEvent,
 from mnemolog.domain.facts import BECAUSE_MAX, PROPOSALS, stream_scope
 from mnemolog.domain.head import known_at, position_at
 from mnemolog.domain.limits import DESCRIPTION_BYTES_MAX, check_count, checked_text, checked_whole
-from mnemolog.domain.moments import Time, When, checked_position, parse_time
-from mnemolog.domain.position import Clock, Position
+from mnemolog.domain.position import Clock, Position, Time, When, checked_position, parse_time
 from mnemolog.domain.proposals import (
     NO_PROPOSALS,
     OPEN_MAX,

@@ -12,8 +12,7 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import RETENTION_STREAM, Event, HoldLifted, RecordedEvent, TurnRecorded
 from mnemolog.domain.head import position_at
-from mnemolog.domain.moments import When, micros_of
-from mnemolog.domain.position import ORIGIN, Micros
+from mnemolog.domain.position import ORIGIN, Micros, When, micros_of
 from mnemolog.domain.result import Result
 from mnemolog.domain.retention import NO_RETENTION, Hold, Retention, RetentionRule, evolve_retention
 from mnemolog.forgetting.plan import ForgetSelector

@@ -14,8 +14,7 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, TurnRecorded
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.limits import checked_text
-from mnemolog.domain.moments import When, checked_position
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN, Position, When, checked_position
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.retention import Hold, Retention, chosen_rule
 from mnemolog.domain.scope import Boundary, Scope, parse_scope

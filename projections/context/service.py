@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed
 from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
-from mnemolog.domain.moments import When
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, When
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.state import SessionState

@@ -26,9 +26,8 @@ from mnemolog.domain.limits import (
     checked_whole,
 )
 from mnemolog.domain.message import Role, parse_role
-from mnemolog.domain.moments import By, Time, checked_by, parse_time
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import Micros, Position, to_datetime
+from mnemolog.domain.position import By, Micros, Position, Time, checked_by, parse_time, to_datetime
 from mnemolog.domain.scope import Scopes, parse_scopes
 from mnemolog.domain.session import checked_metadata
 from mnemolog.domain.state import Spans

@@ -9,8 +9,7 @@ import msgspec
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import ContextServed, RecallServed
-from mnemolog.domain.moments import checked_by
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros, Position, checked_by
 from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import MODES, About, Asked, Order, Question, Superseded, one_of

@@ -21,8 +21,7 @@ from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.limits import checked_number
-from mnemolog.domain.moments import When, checked_position
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, to_datetime
+from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, When, checked_position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.domain.state import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed

@@ -22,9 +22,8 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
 from mnemolog.domain.message import EXAMPLE
-from mnemolog.domain.moments import When
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Micros, to_datetime
+from mnemolog.domain.position import ORIGIN, Micros, When, to_datetime
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
-from mnemolog.domain.moments import checked_position, parse_position_or_time
-from mnemolog.domain.position import ORIGIN, Micros, Position, to_datetime, to_micros
+from mnemolog.domain.position import (
+    ORIGIN,
+    Micros,
+    Position,
+    checked_position,
+    parse_position_or_time,
+    to_datetime,
+    to_micros,
+)
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.server.console.reader_zone import zone

@@ -10,8 +10,7 @@ from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
 from mnemolog.domain.errors import InvalidInput, MnemologError
-from mnemolog.domain.moments import require_one_reading
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, require_one_reading
 from mnemolog.domain.result import Result
 from mnemolog.domain.spelling import normalized
 from mnemolog.projections.read_models import SessionSummary

@@ -30,8 +30,7 @@ from mnemolog.domain.errors import AWAY, InvalidInput, MnemologError, StoreClose
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.head import position_at
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.moments import When
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Micros, Position, When
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
 from mnemolog.projections.history.timeline import Moment, timeline

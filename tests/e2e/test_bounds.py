@@ -310,7 +310,7 @@ LIBRARY = {
     "domain/proposals.py OPEN_MAX": lambda local, n: fill_queue(local, n, actors=11),
     "domain/proposals.py OPEN_OF_ACTOR_MAX": lambda store, n: fill_queue(store, n, actors=1),
     "domain/facts.py BECAUSE_MAX": lambda store, n: store.assert_fact("k", n, because=[2] * n),
-    "domain/moments.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
+    "domain/position.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
     "domain/working_memory.py _EXPIRES_AT_MAX": lambda _, n: checked_expiry(timedelta(microseconds=n), now=0),
     "projections/recall/weights.py WEIGHT_MAX": lambda store, n: recall(store, weights=Weights(words=n)),
     "infra/embedding/object_encoder.py FINGERPRINT_BYTES_MAX": model_with,
@@ -345,7 +345,7 @@ COMMANDS = {
     L + "JSON_DEPTH_MAX": lambda n: ("memory", "set", DIR, "trip", "k", as_json(nested(n + 1))),
     "domain/scope.py SCOPES_MAX": lambda n: ("recall", DIR, "x", "--model=none", *["--scope=many"] * n),
     "domain/facts.py BECAUSE_MAX": lambda n: ("assert", DIR, "k", "1", *["--because=2"] * n),
-    "domain/moments.py TIME_CHARACTERS_MAX": lambda n: ("sessions", DIR, "--since", end_of_time(n)),
+    "domain/position.py TIME_CHARACTERS_MAX": lambda n: ("sessions", DIR, "--since", end_of_time(n)),
 }
 """The same on the command line, for limits that a command can reach."""
 

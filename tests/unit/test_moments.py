@@ -12,8 +12,7 @@ from mnemolog.cli.arguments import given_time
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import parse_valid_time
-from mnemolog.domain.moments import parse_relative_time, parse_time
-from mnemolog.domain.position import to_micros
+from mnemolog.domain.position import parse_relative_time, parse_time, to_micros
 from tests.support import FakeClock
 
 

@@ -27,8 +27,7 @@ from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import new_fact
 from mnemolog.domain.limits import VALUE_KEY_BYTES_MAX, checked_text
-from mnemolog.domain.moments import parse_position_or_time, parse_relative_time
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, parse_position_or_time, parse_relative_time
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.context.answer import WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
