@@ -19,8 +19,7 @@ from mnemolog.application.switches import SwitchHow
 from mnemolog.audit.verification import kept_outside, verify_store
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
-from mnemolog.domain.acts import Act
-from mnemolog.domain.events import RecordedEvent, SessionStarted
+from mnemolog.domain.events import Act, RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head, position_at
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Position, Time, When, checked_position, parse_time

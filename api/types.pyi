@@ -7,10 +7,9 @@ from .audit.judgements import Judgement
 from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
 from .audit.secret_scan import Secret
 from .audit.subject import SubjectFile
-from .domain.acts import Act, AssertFact, DistrustSources, EndStanding, Forget, RetractFact
 from .domain.chain import Finding, Kind
 from .domain.event import Event
-from .domain.events import ForgetTarget
+from .domain.events import Act, AssertFact, DistrustSources, EndStanding, Forget, ForgetTarget, RetractFact
 from .domain.message import Role
 from .domain.position import Clock, Position, Version
 from .domain.proposals import Proposal, ProposalState

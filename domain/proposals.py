@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from immutables import Map
 from msgspec.structs import replace
 
-from mnemolog.domain.acts import Act
-from mnemolog.domain.events import ProposalDecided, ProposalMade, RecordedEvent
+from mnemolog.domain.events import Act, ProposalDecided, ProposalMade, RecordedEvent
 from mnemolog.domain.facts import PROPOSALS, stream_scope
 from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
 from mnemolog.domain.references import TO_EVENT, ShownAt

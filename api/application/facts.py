@@ -16,9 +16,8 @@ from mnemolog.application import commands
 from mnemolog.application.names_in_use import NamesInUse
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.acts import RetractFact
 from mnemolog.domain.encoding import canonical
-from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, TurnRecorded
+from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, RetractFact, TurnRecorded
 from mnemolog.domain.facts import (
     FILES,
     Assertion,

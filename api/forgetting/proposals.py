@@ -16,8 +16,19 @@ from mnemolog.application.facts import Facts
 from mnemolog.application.standing import ending
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.acts import Act, AssertFact, DistrustSources, EndStanding, Forget, RetractFact
-from mnemolog.domain.events import ProposalDecided, ProposalMade, RecordedEvent, SourceDistrusted, TurnRecorded
+from mnemolog.domain.events import (
+    Act,
+    AssertFact,
+    DistrustSources,
+    EndStanding,
+    Forget,
+    ProposalDecided,
+    ProposalMade,
+    RecordedEvent,
+    RetractFact,
+    SourceDistrusted,
+    TurnRecorded,
+)
 from mnemolog.domain.facts import BECAUSE_MAX, PROPOSALS, stream_scope
 from mnemolog.domain.head import known_at, position_at
 from mnemolog.domain.limits import DESCRIPTION_BYTES_MAX, check_count, checked_text, checked_whole

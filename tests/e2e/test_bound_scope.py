@@ -12,7 +12,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.acts import AssertFact, EndStanding, Forget
+from mnemolog.domain.events import AssertFact, EndStanding, Forget
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService

@@ -27,8 +27,8 @@ from mnemolog.adapters.watch.watcher import ready_to_follow
 from mnemolog.cli.app import COMMANDS as COMMAND_NAMES
 from mnemolog.cli.app import loaded
 from mnemolog.domain import items, threads
-from mnemolog.domain.acts import AssertFact
 from mnemolog.domain.encoding import to_msgpack
+from mnemolog.domain.events import AssertFact
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.working_memory import checked_expiry
 from mnemolog.infra.embedding import object_encoder

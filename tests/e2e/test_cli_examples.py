@@ -11,8 +11,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.cli.app import loaded
-from mnemolog.domain.acts import AssertFact
-from mnemolog.domain.events import TokenCreated
+from mnemolog.domain.events import AssertFact, TokenCreated
 from mnemolog.operations.backup import BackupReport
 
 NEED_MORE = {

@@ -9,7 +9,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
-from mnemolog.domain.acts import AssertFact
+from mnemolog.domain.events import AssertFact
 from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.switching import agent_stream

@@ -22,9 +22,9 @@ from mnemolog.adapters.support.store_access import (
 )
 from mnemolog.aio.store import AsyncSession
 from mnemolog.application.session_service import checked_turn
-from mnemolog.domain.acts import AssertFact
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import AssertFact
 from mnemolog.domain.facts import new_fact
 from mnemolog.domain.limits import VALUE_KEY_BYTES_MAX, checked_text
 from mnemolog.domain.position import Position, parse_position_or_time, parse_relative_time
