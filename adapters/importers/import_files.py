@@ -24,8 +24,7 @@ from mnemolog.application.facts import FactHow
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
-from mnemolog.domain.encrypted_content import IMPORTED_KEY
-from mnemolog.domain.events import Forgotten, TurnRecorded
+from mnemolog.domain.events import IMPORTED_KEY, Forgotten, TurnRecorded
 from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import Scope

@@ -10,8 +10,10 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
-from mnemolog.domain.encrypted_content import CONTENT_TOPICS, IMPORTED_KEY, REQUEST_DIGEST
 from mnemolog.domain.events import (
+    CONTENT_TOPICS,
+    IMPORTED_KEY,
+    REQUEST_DIGEST,
     ContentErased,
     ForgetCompleted,
     ForgetRequested,

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.display import dated
-from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
+    CONTENT_TOPICS,
     RECALLS_STREAM,
     RETENTION_STREAM,
+    SEALED,
     ContextServed,
     Event,
     FactAsserted,

@@ -20,7 +20,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
+from mnemolog.domain.events import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
 from mnemolog.infra.keys import key_file
 from mnemolog.infra.keys.engine import KeyErasure, KeysEngine, StoredKeys
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without

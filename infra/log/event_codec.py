@@ -10,10 +10,12 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import UNDECODABLE, msgpack_encoder
-from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED, SEALED_TOPICS
 from mnemolog.domain.events import (
+    CONTENT_TOPICS,
     EVENT_TYPES,
     FOREIGN_STREAMS,
+    SEALED,
+    SEALED_TOPICS,
     Event,
     ForeignEvent,
     Forgotten,

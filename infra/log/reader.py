@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from mnemolog.domain.chain import link
-from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.errors import LogDamaged
-from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.events import SEALED, TurnRecorded
 
 EventRow = Sequence[Any]
 """The columns position, stream, version, topic, state, key, recorded_at of an event."""

@@ -19,10 +19,12 @@ from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, has_types, shown
 from mnemolog.domain.display import counted
 from mnemolog.domain.encoding import UNDECODABLE
-from mnemolog.domain.encrypted_content import REQUEST_DIGEST, SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import (
     EVENT_TYPES,
     FOREIGN_STREAMS,
+    REQUEST_DIGEST,
+    SEALED,
+    SEALED_TOPICS,
     CheckpointCreated,
     ContentErased,
     Event,
@@ -31,6 +33,7 @@ from mnemolog.domain.events import (
     RecordedEvent,
     SessionStarted,
     TurnRecorded,
+    why_invalid,
 )
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version, is_in_calendar

@@ -11,8 +11,8 @@ import pytest
 from mnemolog import MemoryStore, MnemologError, import_log
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import LogRow, link
-from mnemolog.domain.encrypted_content import SEALED_TOPICS
 from mnemolog.domain.errors import ImportRefused, InvalidInput, LogDamaged
+from mnemolog.domain.events import SEALED_TOPICS
 from mnemolog.infra.log.copying import append_rows
 from mnemolog.infra.log.transaction import Transaction
 from tests.support import EPOCH_2024, FakeClock, HashEncoder
