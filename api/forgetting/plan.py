@@ -41,14 +41,13 @@ from mnemolog.domain.facts import (
     latest_first,
     stream_scope,
 )
-from mnemolog.domain.forgetting import Positions, ranges_of
+from mnemolog.domain.forgetting import Positions, copied_from, ranges_of, with_what_is_built_on
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import Micros, Position, Version, checked_position, to_datetime, within_calendar
 from mnemolog.domain.references import TO_SESSION, without
 from mnemolog.domain.retention import evolve_retention
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
-from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
 from mnemolog.forgetting.results import AskedQuestion
 from mnemolog.infra.keys.keyring import Keyring

@@ -8,7 +8,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.cli import main
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
+from mnemolog.domain.forgetting import copied_from, with_what_is_built_on
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
 from mnemolog.projections.history.thread_contents import Contents
 
