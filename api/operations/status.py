@@ -11,7 +11,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.errors import install_command
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result, Stale, brief

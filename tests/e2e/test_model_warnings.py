@@ -6,8 +6,7 @@ import warnings
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.errors import ModelUnavailable, ModelWarning
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.errors import ModelUnavailable, ModelWarning, install_command
 
 pytestmark = pytest.mark.local
 

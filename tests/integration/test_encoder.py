@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
-from mnemolog.domain.extras import install_command
+from mnemolog.domain.errors import EncodingFailed, ModelUnavailable, install_command
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.infra.embedding.onnx_bert import Bert

@@ -7,8 +7,7 @@ import tomllib
 from pathlib import Path
 
 from mnemolog import MnemologError
-from mnemolog.domain.errors import ExtraMissing
-from mnemolog.domain.extras import WEIGHTS, install_command
+from mnemolog.domain.errors import WEIGHTS, ExtraMissing, install_command
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", "openai_agents": "agents"}

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.domain.extras import WEIGHTS, install_command
+from mnemolog.domain.errors import WEIGHTS, ModelUnavailable, install_command
 from mnemolog.infra.embedding.model_files import _MINILM_FILES, _MINILM_REVISION, read_profile, resolve_model
 
 NAME = "all-MiniLM-L6-v2"
