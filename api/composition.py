@@ -18,8 +18,8 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.service import AuditService
 from mnemolog.audit.verification import accept_loss, find_lost_events, keep_heads
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.choices import parse_language
 from mnemolog.domain.events import DISTRUST_STREAM
-from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import WAIT_S_MAX, MemoryLimits, checked_number
 from mnemolog.domain.options import with_defaults
 from mnemolog.domain.position import ORIGIN, Clock

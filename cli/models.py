@@ -11,10 +11,9 @@ from mnemolog.cli.arguments import DryRun, Yes, open_store, store_with_model
 from mnemolog.cli.output import answer, console, print_list
 from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.choices import LANGUAGES, short
 from mnemolog.domain.display import counted
-from mnemolog.domain.embedding_model import short
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.domain.language import LANGUAGES
 from mnemolog.operations.service import Rebuildable
 from mnemolog.projections.maintenance.context import RebuildReport
 

@@ -12,10 +12,9 @@ from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import Columns, answer, console, print_list, print_table
 from mnemolog.domain import errors
+from mnemolog.domain.choices import LANGUAGES, short
 from mnemolog.domain.display import counted, dated
-from mnemolog.domain.embedding_model import short
 from mnemolog.domain.hints import Hint, remedy
-from mnemolog.domain.language import LANGUAGES
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url

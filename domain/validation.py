@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.events import (
     DISTRUST_STREAM,
@@ -43,7 +44,6 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.items import ItemPut
-from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import JSON_DEPTH_MAX
 from mnemolog.domain.position import Position, is_in_calendar
 from mnemolog.domain.scope import parse_scope

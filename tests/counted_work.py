@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import Stemmer
 
-from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
+from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGES
 from mnemolog.projections.sql import words
 
 NORMALIZE = unicodedata.normalize

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from mnemolog.domain import embedding_model, errors, session, switching, working_memory
+from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.events import (
     Event,
     Forgotten,
@@ -23,7 +24,6 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
-from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version, checked_position
 from mnemolog.domain.redaction import REDACTION_STREAM

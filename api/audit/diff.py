@@ -14,7 +14,7 @@ from mnemolog.application.commands import last_visible
 from mnemolog.application.previews import note_changes, value_changes
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.results import Diff, SessionDiff
-from mnemolog.domain.embedding_model import Activation, activation_of
+from mnemolog.domain.choices import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.head import Known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from mnemolog.domain.embedding_model import Activation
+from mnemolog.domain.choices import Activation
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position, UtcTime

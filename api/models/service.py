@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mnemolog.application import commands
 from mnemolog.domain import errors
-from mnemolog.domain.embedding_model import (
+from mnemolog.domain.choices import (
     FINGERPRINT_DIGITS,
     MODELS_STREAM,
     SHORT_DIGITS,

@@ -11,8 +11,8 @@ from typing import Final, Literal, get_args
 from mnemolog.application import commands
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, TurnRecorded
-from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.limits import checked_text
 from mnemolog.domain.position import ORIGIN, Position, When, checked_position
 from mnemolog.domain.result import Results, name_of

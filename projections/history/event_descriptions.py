@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mnemolog.domain.choices import short
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, one_line, visible
-from mnemolog.domain.embedding_model import short
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import (
     CheckpointCreated,

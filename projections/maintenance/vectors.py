@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.choices import MODELS_STREAM, evolve_names
 from mnemolog.domain.display import counted
-from mnemolog.domain.embedding_model import MODELS_STREAM, evolve_names
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from mnemolog.domain.language import DEFAULT_LANGUAGE
+from mnemolog.domain.choices import DEFAULT_LANGUAGE
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes

@@ -6,7 +6,7 @@ from typing import cast
 
 import msgspec
 
-from mnemolog.domain.embedding_model import Activation
+from mnemolog.domain.choices import Activation
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.position import Micros, Position, checked_by

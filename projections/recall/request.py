@@ -11,7 +11,7 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mnemolog.domain.language import DEFAULT_LANGUAGE
+from mnemolog.domain.choices import DEFAULT_LANGUAGE
 from mnemolog.projections.recall.question import Question
 from mnemolog.projections.recall.whose_statement import POLITE, Whose, pattern, whose_statement
 from mnemolog.projections.sql.words import STOP_WORDS, words_of

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
+from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import dated
-from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.hints import Hint, again

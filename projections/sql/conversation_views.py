@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
+from mnemolog.domain.choices import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import UndecodableEvent
 from mnemolog.domain.events import (
@@ -24,7 +25,6 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
-from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.message import spoken_text
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of

@@ -17,7 +17,7 @@ from typing import Final
 
 import Stemmer
 
-from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
+from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGES
 from mnemolog.domain.spelling import (
     JOINER,
     STYLES,

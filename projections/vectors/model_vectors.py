@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnemolog.domain import errors
-from mnemolog.domain.embedding_model import MODELS_STREAM, Activation, evolve_active, short
+from mnemolog.domain.choices import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded

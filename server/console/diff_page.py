@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import read
 from mnemolog.audit.results import Diff, SessionDiff
+from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import counted
-from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch

@@ -12,8 +12,8 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read
+from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.display import counted
-from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_meaning

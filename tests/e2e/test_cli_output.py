@@ -9,8 +9,8 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
+from mnemolog.domain.choices import LANGUAGE_STREAM
 from mnemolog.domain.events import AssertFact
-from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.switching import agent_stream
 from tests.support import HashEncoder

@@ -3,7 +3,7 @@
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore, NewTurn
-from mnemolog.domain.language import LANGUAGES
+from mnemolog.domain.choices import LANGUAGES
 from mnemolog.projections.sql.position_blocks import BLOCK
 from tests.support import HashEncoder
 

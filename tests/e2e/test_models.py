@@ -7,7 +7,7 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.embedding_model import MODELS_STREAM
+from mnemolog.domain.choices import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
 from mnemolog.infra.runtime import files
 from mnemolog.projections.maintenance import vectors as maintenance

@@ -7,7 +7,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.embedding_model import MODELS_STREAM
+from mnemolog.domain.choices import MODELS_STREAM
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mnemolog import InvalidInput, MnemologError, StorageFull
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
