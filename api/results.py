@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.event import TO_SESSION
 from mnemolog.domain.events import Event
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import has_value, read_message
 from mnemolog.domain.position import Position, Time, UtcTime, to_datetime
-from mnemolog.domain.references import TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import Original, SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState

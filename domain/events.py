@@ -13,12 +13,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from mnemolog.domain.event import Age, Count, Moment, Ordinal, RequestedEvent, Share
+from mnemolog.domain.event import TO_EVENT, TO_SESSION, Age, Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.items import ITEM_EVENTS, ItemPut
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.threads import THREAD_EVENTS, Blob, ThreadCheckpointed, ThreadWritten
 
 

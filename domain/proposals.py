@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, Literal
 from immutables import Map
 from msgspec.structs import replace
 
+from mnemolog.domain.event import TO_EVENT, ShownAt
 from mnemolog.domain.events import Act, ProposalDecided, ProposalMade, RecordedEvent
 from mnemolog.domain.facts import PROPOSALS, stream_scope
 from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
-from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.stream_fold import Past

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from mnemolog.domain.display import counted
+from mnemolog.domain.event import TO_EVENT, TO_SESSION, ShownAt
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position, UtcTime, Version, to_datetime
-from mnemolog.domain.references import TO_EVENT, TO_SESSION, ShownAt
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.standing import StandingKind
 

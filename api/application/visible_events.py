@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 from mnemolog.application import commands
 from mnemolog.application.read_audit import ReadsFile
 from mnemolog.domain import errors, session
+from mnemolog.domain.event import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.events import ContextServed, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.head import position_at
 from mnemolog.domain.position import ORIGIN, Position, Version, When, checked_position, to_datetime
-from mnemolog.domain.references import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.session import last_seen, unhidden
 from mnemolog.domain.spelling import closest
@@ -73,7 +73,7 @@ class VisibleEvents:
     def admitted(self, answer: Result) -> Result:
         """Return an answer without references to events and sessions that lie outside of the boundary.
 
-        All that leaves a store passes this. What a field refers to is in its type (`mnemolog.domain.references`).
+        All that leaves a store passes this. What a field refers to is in its type (`mnemolog.domain.event`).
         Raises `LogDamaged` if the log does not have what the answer shows: it may come from projections.
         """
         if shown := shown_at(answer, set()):

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.event import TO_EVENT
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallServed
 from mnemolog.domain.head import known_at
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, When, checked_position, to_datetime
-from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered
 from mnemolog.domain.state import Span

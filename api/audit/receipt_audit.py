@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.event import TO_EVENT, TO_SESSION
 from mnemolog.domain.events import (
     RECALLS_STREAM,
     ContextServed,
@@ -20,7 +21,6 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
-from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.projections.context.answer import FORMAT, digest_of

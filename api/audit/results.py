@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from mnemolog.domain.choices import Activation
+from mnemolog.domain.event import TO_EVENT, TO_SESSION
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position, UtcTime
-from mnemolog.domain.references import TO_EVENT, TO_SESSION
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch, Turn
 from mnemolog.results import Checkpoint, Note, Task, ValueChange

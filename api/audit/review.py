@@ -9,6 +9,7 @@ from mnemolog.application.distrust import Distrusts
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.effects import ShownIn, answered, effects
 from mnemolog.audit.receipt_audit import AuditedReceipt, Repeating
+from mnemolog.domain.event import TO_EVENT
 from mnemolog.domain.events import (
     RECALLS_STREAM,
     ContextServed,
@@ -19,7 +20,6 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.head import Known
 from mnemolog.domain.position import Clock, Micros, Position
-from mnemolog.domain.references import TO_EVENT
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.projections.context.service import Contexts

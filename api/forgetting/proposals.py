@@ -16,6 +16,7 @@ from mnemolog.application.facts import Facts
 from mnemolog.application.standing import ending
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.event import TO_EVENT, TO_SESSION, without
 from mnemolog.domain.events import (
     Act,
     AssertFact,
@@ -43,7 +44,6 @@ from mnemolog.domain.proposals import (
     proposals_stream,
 )
 from mnemolog.domain.proposals import Proposals as State
-from mnemolog.domain.references import TO_EVENT, TO_SESSION, without
 from mnemolog.domain.request import current_actor, current_request_key
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import ROOT, Boundary, Scope, covered, parse_scopes

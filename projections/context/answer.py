@@ -18,10 +18,10 @@ from unicodedata import category
 
 from mnemolog.domain.display import counted, visible_json
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.event import TO_EVENT, ShownAt
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.message import ROLES, Role
 from mnemolog.domain.position import Position, UtcTime
-from mnemolog.domain.references import TO_EVENT, ShownAt
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.spelling import normalized
 from mnemolog.domain.state import NoteState, TaskState

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 from mnemolog.domain.display import counted, dated, named
 from mnemolog.domain.errors import UndecodableEvent
+from mnemolog.domain.event import READ, TO_SESSION
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
-from mnemolog.domain.references import READ, TO_SESSION
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED

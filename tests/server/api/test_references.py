@@ -18,9 +18,8 @@ from mnemolog import MemoryStore, MnemologError, acting_as
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.adapters.support.agent_tools.catalogue import TOOLS
 from mnemolog.adapters.support.store_access import with_pools
-from mnemolog.domain.event import Ordinal
+from mnemolog.domain.event import Ordinal, references_of
 from mnemolog.domain.events import EVENT_TYPES
-from mnemolog.domain.references import references_of
 from mnemolog.domain.tokens import VERBS
 from mnemolog.operation_table import OPERATIONS
 from mnemolog.server.console.routes import PAGES
