@@ -14,8 +14,15 @@ from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import has_value, read_message
 from mnemolog.domain.position import Position, Time, UtcTime, to_datetime
 from mnemolog.domain.result import Result
-from mnemolog.domain.session import Original, SessionLike, checked_session_id, session_id_of
-from mnemolog.domain.state import CheckpointState, NoteState, TaskState
+from mnemolog.domain.session import (
+    CheckpointState,
+    NoteState,
+    Original,
+    SessionLike,
+    TaskState,
+    checked_session_id,
+    session_id_of,
+)
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.options import takes_options
 from mnemolog.domain.position import ORIGIN, Micros, Position, Time, When
 from mnemolog.domain.result import Results
-from mnemolog.domain.state import SessionState, cut
+from mnemolog.domain.session import SessionState, cut
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted

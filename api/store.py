@@ -27,8 +27,7 @@ from mnemolog.domain.proposals import Proposal, ProposalState
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import parse_scopes
-from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
-from mnemolog.domain.state import Span
+from mnemolog.domain.session import SessionLike, Span, checked_session_id, session_id_of
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.files import local_path

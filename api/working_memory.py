@@ -18,7 +18,7 @@ from mnemolog.domain import working_memory as memory
 from mnemolog.domain.events import CheckpointCreated, CheckpointRestored, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.position import Micros
 from mnemolog.domain.result import Results, name_of
-from mnemolog.domain.state import SessionState, checkpoint_of, task_of
+from mnemolog.domain.session import SessionState, checkpoint_of, task_of
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher

@@ -44,7 +44,7 @@ from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, 
 from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, SessionSwitched
 from mnemolog.domain.position import Position, checked_position
 from mnemolog.domain.request import without_actor
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.session import SessionState
 
 _STREAM_PREFIX: Final = "agent/"
 

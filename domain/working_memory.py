@@ -44,9 +44,8 @@ from mnemolog.domain.limits import (
     checked_whole,
 )
 from mnemolog.domain.position import Micros
-from mnemolog.domain.session import opened
+from mnemolog.domain.session import CheckpointState, NoteState, SessionState, Value, entry_bytes, new_value, opened
 from mnemolog.domain.spelling import closest, spelled
-from mnemolog.domain.state import CheckpointState, NoteState, SessionState, Value, entry_bytes, new_value
 
 RESERVED_PREFIX: Final = "mnemolog."
 EXPIRED_DELETED_MAX: Final = 1_000

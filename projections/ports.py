@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head, RecordedTimes
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.state import Spans
+from mnemolog.domain.session import Spans
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
 from mnemolog.infra.runtime.condition import Listener
 

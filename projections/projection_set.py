@@ -13,8 +13,7 @@ from mnemolog.domain.head import page_bounds
 from mnemolog.domain.limits import INTEGER_MAX, checked_whole
 from mnemolog.domain.position import ORIGIN, Position, When
 from mnemolog.domain.result import Results, Stale
-from mnemolog.domain.session import session_of
-from mnemolog.domain.state import Spans
+from mnemolog.domain.session import Spans, session_of
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog

@@ -5,8 +5,7 @@ from typing import Any
 
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.session import session_stream
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.session import SessionState, session_stream
 from mnemolog.infra.log.event_codec import decode, encode
 from tests.session_states import Histories
 from tests.support import EPOCH_2024, turn

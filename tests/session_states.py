@@ -7,8 +7,7 @@ from hashlib import sha256
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position
-from mnemolog.domain.session import evolve, session_of
-from mnemolog.domain.state import SessionState, encode_state
+from mnemolog.domain.session import SessionState, encode_state, evolve, session_of
 
 
 class Histories:

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from mnemolog.domain import embedding_model, errors, session, switching, working_memory
+from mnemolog.domain import choices, errors, session, switching, working_memory
 from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.events import (
     Event,
@@ -28,7 +28,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version, checked_position
 from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
-from mnemolog.domain.state import CheckpointState, SessionState, Span
+from mnemolog.domain.session import CheckpointState, SessionState, Span
 from mnemolog.domain.stream_fold import Known
 from mnemolog.domain.switching import AgentState, SwitchReason, SwitchRequest, agent_stream, evolve_agent
 from mnemolog.infra.log.transaction import Transaction
@@ -384,16 +384,16 @@ def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key:
 class Activated(msgspec.Struct, frozen=True):
     """The model that is active now, and the one active before."""
 
-    before: embedding_model.Activation | None
-    now: embedding_model.Activation
+    before: choices.Activation | None
+    now: choices.Activation
     appended: bool
 
 
-def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[embedding_model.Activation]) -> Activated:
+def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[choices.Activation]) -> Activated:
     """Activate a model, unless it is active."""
-    before = tx.fold(embedding_model.MODELS_STREAM, embedding_model.evolve_active, known)
-    appended = [tx.append(embedding_model.MODELS_STREAM, event) for event in embedding_model.activate(before, wanted)]
-    now = embedding_model.activation_of(appended[0]) if appended else before
+    before = tx.fold(choices.MODELS_STREAM, choices.evolve_active, known)
+    appended = [tx.append(choices.MODELS_STREAM, event) for event in choices.activate(before, wanted)]
+    now = choices.activation_of(appended[0]) if appended else before
     assert now is not None
     return Activated(before, now, bool(appended))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mnemolog.application.commands import Restored, Switched
 from mnemolog.domain.position import Micros
-from mnemolog.domain.state import SessionState, Value
+from mnemolog.domain.session import SessionState, Value
 from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.results import Checkpoint, Note, PlannedEvent, RestorePreview, SwitchPreview, Task, ValueChange
 

@@ -31,8 +31,8 @@ from mnemolog.domain.position import Clock, Micros, Position, Time, Version, Whe
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scopes
+from mnemolog.domain.session import SessionState
 from mnemolog.domain.spelling import closest
-from mnemolog.domain.state import SessionState
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.projection_set import ProjectionSet

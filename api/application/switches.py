@@ -18,7 +18,7 @@ from mnemolog.domain.limits import checked_label, checked_whole
 from mnemolog.domain.options import Option
 from mnemolog.domain.position import ORIGIN, Position, Version, When
 from mnemolog.domain.request import current_actor, current_request_key
-from mnemolog.domain.state import SessionState, cut
+from mnemolog.domain.session import SessionState, cut
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.switching import (
     AgentState,

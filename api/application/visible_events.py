@@ -15,9 +15,8 @@ from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.head import position_at
 from mnemolog.domain.position import ORIGIN, Position, Version, When, checked_position, to_datetime
 from mnemolog.domain.scope import Boundary, covered
-from mnemolog.domain.session import last_seen, unhidden
+from mnemolog.domain.session import SessionState, Span, Spans, cut, last_seen, unhidden
 from mnemolog.domain.spelling import closest
-from mnemolog.domain.state import SessionState, Span, Spans, cut
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction

@@ -19,8 +19,7 @@ from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.head import Known
 from mnemolog.domain.position import Micros, Position, to_datetime
-from mnemolog.domain.session import session_of
-from mnemolog.domain.state import SessionState, Span, Spans, cut, without
+from mnemolog.domain.session import SessionState, Span, Spans, cut, session_of, without
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress, tell

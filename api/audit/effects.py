@@ -20,7 +20,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Clock, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered
-from mnemolog.domain.state import Span
+from mnemolog.domain.session import Span
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn

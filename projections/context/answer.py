@@ -23,8 +23,8 @@ from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.message import ROLES, Role
 from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result, Stale, brief
+from mnemolog.domain.session import NoteState, TaskState
 from mnemolog.domain.spelling import normalized
-from mnemolog.domain.state import NoteState, TaskState
 from mnemolog.projections.read_models import Fact, StandingStatement
 
 

@@ -17,7 +17,7 @@ from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
 from mnemolog.domain.position import Micros, Position, When
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.session import SessionState
 from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.projections.context.answer import (
     BlockKind,

@@ -11,9 +11,8 @@ from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary, covered
-from mnemolog.domain.session import NO_SESSION, session_stream
+from mnemolog.domain.session import NO_SESSION, SessionState, session_stream
 from mnemolog.domain.spelling import spelled
-from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache

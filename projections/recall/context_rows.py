@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.state import Span
+from mnemolog.domain.session import Span
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS
 from mnemolog.projections.sql.database import fetch, listed

@@ -8,8 +8,8 @@ from typing import Final
 from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text, checked_whole
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
+from mnemolog.domain.session import Spans
 from mnemolog.domain.spelling import in_one_case, normalized
-from mnemolog.domain.state import Spans
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees

@@ -29,8 +29,7 @@ from mnemolog.domain.message import Role, parse_role
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import By, Micros, Position, Time, checked_by, parse_time, to_datetime
 from mnemolog.domain.scope import Scopes, parse_scopes
-from mnemolog.domain.session import checked_metadata
-from mnemolog.domain.state import Spans
+from mnemolog.domain.session import Spans, checked_metadata
 from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
 

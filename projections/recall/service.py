@@ -23,7 +23,7 @@ from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.limits import checked_number
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, When, checked_position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary
-from mnemolog.domain.state import Spans, cut, own
+from mnemolog.domain.session import Spans, cut, own
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn

@@ -16,7 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes
-from mnemolog.domain.state import Span
+from mnemolog.domain.session import Span
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.position_blocks import (

@@ -13,7 +13,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version, to_datetime, within_calendar
 from mnemolog.domain.scope import Scopes
-from mnemolog.domain.state import Span
+from mnemolog.domain.session import Span
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS

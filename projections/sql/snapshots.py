@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position, Version
-from mnemolog.domain.state import SessionState, decode_state, encode_state
+from mnemolog.domain.session import SessionState, decode_state, encode_state
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.infra.runtime import fork_guard

@@ -18,7 +18,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, to_datetime, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covered
-from mnemolog.domain.state import SessionState, cut
+from mnemolog.domain.session import SessionState, cut
 from mnemolog.domain.working_memory import is_expired
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees

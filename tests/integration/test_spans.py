@@ -13,8 +13,7 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.head import Head
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.session import session_stream
-from mnemolog.domain.state import Span, without
+from mnemolog.domain.session import Span, session_stream, without
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import ProjectionDatabase

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.session import NoteState, TaskState
 from mnemolog.domain.standing import StandingKind
-from mnemolog.domain.state import NoteState, TaskState
 from mnemolog.projections.context.answer import (
     HEADING,
     BlockKind,

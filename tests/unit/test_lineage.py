@@ -4,8 +4,7 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnsRewound
-from mnemolog.domain.session import rewind
-from mnemolog.domain.state import Span, cut
+from mnemolog.domain.session import Span, cut, rewind
 from tests.session_states import sees
 
 

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from mnemolog.domain import errors, session
-from mnemolog.domain.session import rewind
-from mnemolog.domain.state import decode_state, encode_state
+from mnemolog.domain.session import decode_state, encode_state, rewind
 from mnemolog.domain.working_memory import (
     add_note,
     create_checkpoint,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mnemolog.domain import errors, session
-from mnemolog.domain.session import rewind, session_of
-from mnemolog.domain.state import decode_state, encode_state
+from mnemolog.domain.session import decode_state, encode_state, rewind, session_of
 from mnemolog.domain.working_memory import (
     MISSING,
     add_note,

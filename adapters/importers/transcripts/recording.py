@@ -25,8 +25,7 @@ from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.message import ROLES, Role
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Position
-from mnemolog.domain.session import session_of, session_stream
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.session import SessionState, session_of, session_stream
 from mnemolog.domain.switching import agent_stream
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.store import MemoryStore

@@ -11,7 +11,7 @@ from mnemolog import MemoryStore, Session
 from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.domain import errors
 from mnemolog.domain.position import Micros
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.session import SessionState
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.working_memory import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
