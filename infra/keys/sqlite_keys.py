@@ -16,8 +16,8 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
-from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.files import is_writable, sync
+from mnemolog.infra.sqlite import OpenedFiles
 
 CHECKPOINT_POLL_S: Final = 0.02
 

@@ -19,8 +19,8 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, address_of
 from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite.engine import LOG_FILE, SqliteEngine, find_or_create
-from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.files import is_readable, is_writable, mapped_to_store_errors
+from mnemolog.infra.sqlite import OpenedFiles
 
 
 def open_log(

@@ -27,9 +27,9 @@ from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra import sqlite
-from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.files import mapped_to_projection_errors, open_file, read_file, replace_file
+from mnemolog.infra.sqlite import OpenedFiles
 
 _FULL: Final = 13  # SQLITE_FULL
 FAULTS_MAX: Final = 10

@@ -15,8 +15,8 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayout
 from mnemolog.infra import sqlite
-from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors
+from mnemolog.infra.sqlite import OpenedFiles
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity

@@ -574,7 +574,7 @@ NO_BOUND = {
         domain/working_memory.py EXPIRED_DELETED_MAX
         infra/keys/key_tree.py LEAF_MAX
         infra/keys/keyring.py SERIES_MAX
-        infra/opened_files.py LOOKS_MAX
+        infra/sqlite.py LOOKS_MAX
         infra/runtime/files.py ROOM_MIN_BYTES
         infra/sqlite.py WAL_SIZE_LIMIT_BYTES
         projections/context/service.py HITS_MIN HITS_MAX

@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore, errors
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra.opened_files import LOOK_EVERY_NS
+from mnemolog.infra.sqlite import LOOK_EVERY_NS
 from tests.children.recording import change_until_told, try_to_lock
 from tests.support import WAIT_S, turn, wait_until
 

@@ -20,7 +20,7 @@ FOLDERS = {
     "mnemolog.adapters": "adapters",
     "mnemolog": "api",
 }
-DATABASES = {"domain", "infra.runtime", "infra.sqlite", "infra.postgres", "infra.opened_files"}
+DATABASES = {"domain", "infra.runtime", "infra.sqlite", "infra.postgres"}
 SERVICES = {"domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"}
 LIBRARY = SERVICES | {"observability", "results", "defaults", "session", "working_memory", "store"}
 MAY_IMPORT = {
@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "infra.log": {*DATABASES, "infra.keys"},
     "infra": {"domain", "infra"},
     # The read side: it knows the write side by the ports that it declares.
-    "projections": {"domain", "infra.runtime", "infra.sqlite", "infra.opened_files", "projections"},
+    "projections": {"domain", "infra.runtime", "infra.sqlite", "projections"},
     # The library. Services do not import one another's internals.
     "application": {"domain", "infra", "projections", "results", "defaults"},
     "observability": {"domain", "infra", "projections"},

@@ -44,8 +44,8 @@ from mnemolog.infra.log.sqlite.schema import (
     create_schema,
     forbid_rewriting,
 )
-from mnemolog.infra.opened_files import LOOK_EVERY_NS, OpenedFiles
 from mnemolog.infra.runtime.files import as_store_error, make_folder, new_file, read_file, sync
+from mnemolog.infra.sqlite import LOOK_EVERY_NS, OpenedFiles
 
 LOG_FILE: Final = "log.db"
 
