@@ -29,8 +29,7 @@ from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request, certificate_of
 from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
 from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
-from mnemolog.infra.keys.engine import KeyErasure
-from mnemolog.infra.keys.keyring import Keyring, LeafRange
+from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction

@@ -26,8 +26,7 @@ from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
-from mnemolog.infra.keys.engine import KeysEngine
-from mnemolog.infra.keys.keyring import check
+from mnemolog.infra.keys.keyring import KeysEngine, check
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeyErasure, KeysEngine
-from mnemolog.infra.keys.keyring import CheckedKeys, check
+from mnemolog.infra.keys.keyring import CheckedKeys, KeyErasure, KeysEngine, check
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.open import keys_of
 from mnemolog.infra.log.postgres.address import read_address

@@ -10,7 +10,7 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.display import Bytes
-from mnemolog.infra.keys.engine import KeysEngine
+from mnemolog.infra.keys.keyring import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock

@@ -1,4 +1,4 @@
-"""The keys of a log in PostgreSQL: the queries and the transactions of `mnemolog.infra.keys.engine`."""
+"""The keys of a log in PostgreSQL: the queries and the transactions of `KeysEngine`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from psycopg.pq import TransactionStatus
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
+from mnemolog.infra.keys.keyring import KeyErasure, StoredKeys
 from mnemolog.infra.keys.postgres_schema import ROLE, SCHEMA, allow_wrapped
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 

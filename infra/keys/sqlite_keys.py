@@ -1,4 +1,4 @@
-"""The keys of a log in `keys.db`: the queries and the transactions of `mnemolog.infra.keys.engine`."""
+"""The keys of a log in `keys.db`: the queries and the transactions of `KeysEngine`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeyErasure, StoredKeys
 from mnemolog.infra.keys.key_tree import Node
+from mnemolog.infra.keys.keyring import KeyErasure, StoredKeys
 from mnemolog.infra.runtime.files import is_writable, sync
 from mnemolog.infra.sqlite import OpenedFiles
 

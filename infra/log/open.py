@@ -10,8 +10,7 @@ from mnemolog.domain.position import Clock
 from mnemolog.domain.redaction import Redact
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeysEngine
-from mnemolog.infra.keys.keyring import Keyring, Sealer
+from mnemolog.infra.keys.keyring import Keyring, KeysEngine, Sealer
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec

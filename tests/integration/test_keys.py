@@ -9,9 +9,8 @@ from mnemolog import InvalidInput, LogDamaged, MemoryStore
 from mnemolog.domain.errors import KeysMissing
 from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.engine import KeyErasure
 from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
-from mnemolog.infra.keys.keyring import Keyring, LeafRange, Sealer
+from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange, Sealer
 from mnemolog.infra.keys.postgres_keys import PostgresKeys, create
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.open import open_log
