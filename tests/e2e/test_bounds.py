@@ -505,7 +505,7 @@ NO_BOUND = {
         infra/embedding/encoder.py BATCH_TOKENS_MAX BERT_TOKENS_MAX THREADS_MAX
         infra/log/group_commit.py GROUP_MAX QUEUE_MAX GATHER_S_MAX
         infra/log/seen_head.py LINE_BYTES_MAX
-        infra/log/sqlite/schema.py ROWS_MAX
+        infra/log/sqlite/engine.py ROWS_MAX
         infra/postgres.py POOL_MAX
         projections/health/verify.py BATCH_MAX
         projections/history/replay.py BATCH_MAX
@@ -536,7 +536,7 @@ NO_BOUND = {
         cli/terminal.py _WIDTH_MIN _SHORTENED_MIN
         domain/display.py LINE_CHARACTERS_MAX TEXT_CHARACTERS_MAX
         domain/result.py LINE_CHARACTERS_MAX TEXT_CHARACTERS_MAX
-        infra/log/sqlite/schema.py PROBLEMS_MAX
+        infra/log/sqlite/engine.py PROBLEMS_MAX
         projections/context/packing.py STANDING_TOKENS_MAX CHARACTERS_PER_TOKEN_MAX
         projections/context/standing.py CONSIDERED_MAX LIKE_MAX SHOWN_MAX
         projections/health/verify.py FINDINGS_MAX

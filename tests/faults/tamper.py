@@ -12,8 +12,7 @@ from benchmarks.outside.stored_log import COLUMNS, TEXTS, StoredLog
 from mnemolog.domain.chain import link
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.sqlite.engine import LOG_FILE
-from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
+from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
 
 

@@ -9,9 +9,8 @@ from mnemolog import LogDamaged, MemoryStore, NewTurn
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.sqlite.engine import LOG_FILE
-from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
-from mnemolog.infra.log.sqlite.schema import EVENTS as EVENTS_TABLE
+from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
+from mnemolog.infra.log.sqlite.engine import EVENTS as EVENTS_TABLE
 from mnemolog.projections.health.verify import verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder

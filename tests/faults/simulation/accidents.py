@@ -18,8 +18,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.store_layout import CHECKSUM_PART
-from mnemolog.infra.log.sqlite.engine import SqliteEngine
-from mnemolog.infra.log.sqlite.schema import forbid_rewriting
+from mnemolog.infra.log.sqlite.engine import SqliteEngine, forbid_rewriting
 from mnemolog.projections.sql import database as sealing
 from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, Failing, crash, io_error, no_space
