@@ -130,6 +130,5 @@ def _is_struct(part: Any) -> bool:
 
 def _parts(hint: Any) -> Iterator[Any]:
     yield hint
-    bound = filter(None, [getattr(hint, "__bound__", None)])  # Of a type variable: what it stands for is one of these.
-    for part in (*get_args(hint), *(hint.__metadata__ if get_origin(hint) is Annotated else ()), *bound):
+    for part in (*get_args(hint), *(hint.__metadata__ if get_origin(hint) is Annotated else ())):
         yield from _parts(part)

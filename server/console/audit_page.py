@@ -42,14 +42,14 @@ class ShownWitness(Result, frozen=True, kw_only=True):
     agrees: bool
 
 
-class AuditPage(Result, frozen=True, kw_only=True):
+class AuditPage(ListPage, frozen=True, kw_only=True):
     """The audit."""
 
     head: Head | None
     """Position and digest at the moment; None for a store that is open for one scope."""
     log_id: str
     witnesses: tuple[ShownWitness, ...]
-    events: ListPage[EventLine]
+    events: tuple[EventLine, ...]
     """Newest first."""
     looked_from: Position
     """The events of the page are after this position, up to `looked_to`."""
@@ -71,7 +71,8 @@ async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
             head=events_of(store).head_at(at.position) if whole else None,
             log_id=events_of(store).log_id if whole else "",
             witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
-            events=ListPage(items=found.lines, earlier=Position(found.after + 1) if found.after else None),
+            events=found.lines,
+            earlier=Position(found.after + 1) if found.after else None,
             looked_from=found.after,
             looked_to=last,
             actors=dict(sorted(found.actors.items())),

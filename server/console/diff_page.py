@@ -30,7 +30,7 @@ USUAL_EVENTS: Final = 100
 """How many events are compared if the URL does not say since when."""
 
 
-class DiffPage(Result, frozen=True, kw_only=True):
+class DiffPage(ListPage, frozen=True, kw_only=True):
     """The difference of two moments."""
 
     before: Position
@@ -44,7 +44,7 @@ class DiffPage(Result, frozen=True, kw_only=True):
     """The difference in words."""
     kinds: dict[str, int]
     """How many events of each kind lie between the moments, by their words."""
-    sessions: ListPage[SessionDiff]
+    sessions: tuple[SessionDiff, ...]
     """By their numbers in the list, from 1."""
     sessions_in_all: int
     facts: tuple[FactChange, ...] = ()
@@ -83,11 +83,6 @@ def compare(store: MemoryStore, first: AsOf, last: AsOf, *, skipped: Position, s
         raise Refused(400, "These moments are too far apart", what, "Choose closer ones, or use `mnemolog diff`.")
     found = store.audit.diff(before, after, turns_max=PER_PAGE)
     end = Position(skipped + PER_PAGE)
-    sessions = ListPage(
-        items=found.sessions[skipped:end],
-        earlier=Position(skipped + 1) if skipped else None,
-        later=end if end < len(found.sessions) else None,
-    )
     return DiffPage(
         before=before,
         before_at=first.time or first.recorded_at,
@@ -96,7 +91,9 @@ def compare(store: MemoryStore, first: AsOf, last: AsOf, *, skipped: Position, s
         swapped=swapped,
         says=tuple(_summary(found)),
         kinds=in_words(found.topics),
-        sessions=sessions,
+        sessions=found.sessions[skipped:end],
+        earlier=Position(skipped + 1) if skipped else None,
+        later=end if end < len(found.sessions) else None,
         sessions_in_all=len(found.sessions),
         facts=found.facts[:PER_PAGE],
         switches=found.switches[:PER_PAGE],

@@ -83,12 +83,12 @@ class LineageRow(Result, frozen=True, kw_only=True):
     marks: tuple[Mark, ...]
 
 
-class Lineage(Result, frozen=True, kw_only=True):
+class Lineage(ListPage, frozen=True, kw_only=True):
     """Families of sessions."""
 
     session: str
     """The session whose family is shown; empty for the newest families."""
-    rows: ListPage[LineageRow]
+    rows: tuple[LineageRow, ...]
     """A parent comes before its children, and each family together."""
 
 
@@ -105,7 +105,7 @@ async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
             LineageRow(summary=item, depth=depth, marks=marks_of(store, item.session, upto=at.position))
             for item, depth in _in_tree_order(families.sessions)
         )
-        return Lineage(session=session, rows=ListPage(items=tuple(rows), earlier=families.more))
+        return Lineage(session=session, rows=tuple(rows), earlier=families.more)
 
     return await read(caller.store if session else limited(caller, request), found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -90,11 +90,11 @@ def newest_receipts(
     return ReceiptsFound(tuple(found), reached if last > least else None)
 
 
-class ReceiptsPage(Result, frozen=True, kw_only=True):
+class ReceiptsPage(ListPage, frozen=True, kw_only=True):
     """What the memory was asked, newest first."""
 
     wanted: ReceiptFilter
-    receipts: ListPage[Receipt]
+    receipts: tuple[Receipt, ...]
     about: AnsweredTurn | None
     """The turn that was shown, if the page is about one."""
     asked: tuple[Receipt, ...] = ()
@@ -143,9 +143,9 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
 
     def look(store: MemoryStore) -> ReceiptsPage:
         found = newest_receipts(store, wanted=wanted, upto=upto, limit=PER_PAGE)
-        page = ListPage(items=found.receipts, earlier=found.before)
+        listed: dict[str, Any] = {"receipts": found.receipts, "earlier": found.before}
         if turn is None:
-            return ReceiptsPage(wanted=wanted, receipts=page, about=None)
+            return ReceiptsPage(wanted=wanted, **listed, about=None)
         about = answered_turn(store, turn)
         effects = None
         asked = tuple[Receipt, ...]()
@@ -156,7 +156,7 @@ async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
             last = earlier[0].position if earlier else ORIGIN
             asked = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
             asked = tuple(item for item in reversed(asked) if of == (item.asked_in or item.session))
-        return ReceiptsPage(wanted=wanted, receipts=page, about=about, asked=asked, effects=effects)
+        return ReceiptsPage(wanted=wanted, **listed, about=about, asked=asked, effects=effects)
 
     return await read(limited(caller, request), look)
 

@@ -27,7 +27,7 @@ from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import ListPage, action, page, redirect
+from mnemolog.server.console.page import ListPage, action, page, part_of, redirect
 from mnemolog.server.console.parameters import position, text, whole
 from mnemolog.server.console.receipts_page import ReceiptFilter, newest_receipts
 from mnemolog.server.http.authentication import Caller
@@ -86,7 +86,7 @@ class KeptValue(Result, frozen=True, kw_only=True):
     """Whether it had expired at the moment of the page: then the agent did not see it."""
 
 
-class SessionView(Result, frozen=True, kw_only=True):
+class SessionView(ListPage, frozen=True, kw_only=True):
     """A session at a moment, with a page of its turns."""
 
     session: str
@@ -104,7 +104,7 @@ class SessionView(Result, frozen=True, kw_only=True):
     begun: bool
     """Whether it had been started at the moment of the page; otherwise everything below is empty."""
     ended: bool = False
-    turns: ListPage[SeenTurn] = ListPage()
+    turns: tuple[SeenTurn, ...] = ()
     asked: Asked = Asked()
     """What was asked after the last turn of the page."""
     asked_to: Position | None = None
@@ -206,15 +206,15 @@ def _conversation(
         limit=TURNS_MAX + 1,
         last=None if after is not None else TURNS_MAX + 1,
     )
-    page = ListPage.of(found, lambda turn: turn.position, before=before, after=after, most=TURNS_MAX)
-    marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in page.items) else ()
-    positions = [turn.position for turn in page.items]
-    begin = min([state.started_position, *positions[:1]]) if page.earlier is None else found[0].position
+    listed, ways = part_of(found, lambda turn: turn.position, before=before, after=after, most=TURNS_MAX)
+    marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in listed) else ()
+    positions = [turn.position for turn in listed]
+    begin = min([state.started_position, *positions[:1]]) if "earlier" not in ways else found[0].position
     shown = _shown(store, positions, upto=at.position)
-    is_distrusted = any(turn.distrusted for turn in page.items)
+    is_distrusted = any(turn.distrusted for turn in listed)
     distrusts = {item.position: item for item in store.distrusts()} if is_distrusted else {}
     asked, asked_to = _asked(
-        store, state, positions, after=begin if after is None else after, upto=page.later or at.position
+        store, state, positions, after=begin if after is None else after, upto=ways.get("later", at.position)
     )
     turns = (
         SeenTurn(
@@ -226,12 +226,13 @@ def _conversation(
             shown=shown.get(turn.position),
             distrust=distrusts.get(turn.distrusted),
         )
-        for turn, before_it in zip(page.items, asked, strict=False)
+        for turn, before_it in zip(listed, asked, strict=False)
     )
     return {
         "asked": asked[-1],
         "asked_to": asked_to,
-        "turns": ListPage(items=tuple(turns), earlier=page.earlier, later=page.later),
+        "turns": tuple(turns),
+        **ways,
     }
 
 

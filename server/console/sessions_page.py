@@ -17,7 +17,7 @@ from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.phrases import search_for
 from mnemolog.projections.sql.session_pages import names
 from mnemolog.server.console.moment import AsOf, as_of
-from mnemolog.server.console.page import ListPage, limited, page
+from mnemolog.server.console.page import ListPage, limited, page, part_of
 from mnemolog.server.console.parameters import position, text
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX
 from mnemolog.server.http.authentication import Caller
@@ -59,10 +59,10 @@ class Found(Result, frozen=True, kw_only=True):
     actors: tuple[str, ...]
 
 
-class SessionPage(Result, frozen=True, kw_only=True):
+class SessionPage(ListPage, frozen=True, kw_only=True):
     """A page of the list."""
 
-    sessions: ListPage[SessionSummary]
+    sessions: tuple[SessionSummary, ...]
     """The session that was started last first."""
     found: Found | None
     """Where the phrase of the search is; None without one."""
@@ -84,9 +84,8 @@ async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
     def look(store: MemoryStore) -> SessionPage:
         rows = session_list_of(store).page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
         rows.sort(key=place)
-        page = ListPage.of(rows, place, before=before, after=after, most=ROWS_MAX)
-        newest_first = ListPage(items=page.items[::-1], earlier=page.earlier, later=page.later)
-        return SessionPage(sessions=newest_first, found=_found(store, phrase, at) if phrase else None)
+        listed, ways = part_of(rows, place, before=before, after=after, most=ROWS_MAX)
+        return SessionPage(sessions=listed[::-1], found=_found(store, phrase, at) if phrase else None, **ways)
 
     return await read(limited(caller, request), look)
 

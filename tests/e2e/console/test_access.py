@@ -125,8 +125,8 @@ def test_the_audit_reads_as_much_for_what_others_have_as_for_what_does_not_exist
     for topic in ("turn.recorded.v1", "session.started.v1", "value.set.v1", ""):
         page, count = read_for(f"/audit?topic={topic}")
         assert (page["looked_to"] - page["looked_from"], count) == (20, 0), topic
-    page, _ = read_for(f"/audit?topic=turn.recorded.v1&before={page['events']['earlier']}")
-    assert [event["session"] for event in page["events"]["items"]] == ["acme/bad"]
+    page, _ = read_for(f"/audit?topic=turn.recorded.v1&before={page['earlier']}")
+    assert [event["session"] for event in page["events"]] == ["acme/bad"]
 
 
 def bars_of_a_scope(folder, *, others):
@@ -181,7 +181,7 @@ def test_a_token_of_several_scopes_sees_one_at_a_time(logged_in):
     """The scope of the URL says which; links keep it."""
     browser = logged_in("both")
     for scope, scopes in (("northwind", {"northwind"}), ("acme", {"acme", "acme/deep"})):
-        assert {item["scope"] for item in browser.json(f"/sessions?scope={scope}")["sessions"]["items"]} == scopes
+        assert {item["scope"] for item in browser.json(f"/sessions?scope={scope}")["sessions"]} == scopes
     assert "/session?scope=northwind&amp;id=northwind%2Forder" in browser.get("/sessions?scope=northwind").text
 
 
@@ -224,9 +224,9 @@ def test_a_caller_of_a_scope_sees_its_part_and_is_refused_where_a_page_is_about_
         assert last not in alice.get(url).text, url
         assert last not in json.dumps(alice.json(url)), url
     assert {hit["hit"]["session"] for hit in alice.json("/recall?q=tea")["hits"]} == {"trip"}
-    assert [item["session"] for item in alice.json("/diff?from=0")["sessions"]["items"]] == ["trip"]
+    assert [item["session"] for item in alice.json("/diff?from=0")["sessions"]] == ["trip"]
     audit = alice.json("/audit")
-    assert {event["session"] for event in audit["events"]["items"]} == {"trip"}
+    assert {event["session"] for event in audit["events"]} == {"trip"}
     assert (audit["head"], audit["witnesses"]) == (None, [])
     assert "script" not in alice.json("/context?q=tea")["context"]["text"]
     outside = (
@@ -266,10 +266,10 @@ def test_receipts_are_shown_to_a_token_of_the_scope_that_was_asked(store, consol
     for scope in ("acme", "", "acme/alice"):
         store.recall("tea", scope=scope, receipt=True)
     alice = console.as_caller("read", scope="acme/alice")
-    own = [item["position"] for item in alice.json("/recall/receipts")["receipts"]["items"]]
+    own = [item["position"] for item in alice.json("/recall/receipts")["receipts"]]
     assert own == [11, 4, 3]
-    assert len(console.json("/recall/receipts")["receipts"]["items"]) == 7
-    assert len(console.json("/recall/receipts?scope=acme/bob")["receipts"]["items"]) == 2
+    assert len(console.json("/recall/receipts")["receipts"]) == 7
+    assert len(console.json("/recall/receipts?scope=acme/bob")["receipts"]) == 2
     for position in range(1, 12):
         seen = {alice.get(f"{page}/{position}").status_code for page in ("/recall/receipts", "/event")}
         assert seen == ({200} if position in own else {200, 400} if position < 3 else {400, 404}), position
@@ -289,7 +289,7 @@ def test_a_token_of_several_scopes_works_within_all_of_them(reader):
     ada, twin = (reader.of(app, token=token) for token in tokens)
     for scope, session in (("acme/alice", "trip"), ("acme/bob", "bad")):
         assert {hit["hit"]["session"] for hit in ada.json(f"/recall?q=tea&scope={scope}")["hits"]} == {session}
-        assert [item["session"] for item in ada.json(f"/diff?from=0&scope={scope}")["sessions"]["items"]] == [session]
+        assert [item["session"] for item in ada.json(f"/diff?from=0&scope={scope}")["sessions"]] == [session]
     assert ada.get("/recall?q=tea&scope=acme/carol").status_code in (403, 404)
     assert {hit["hit"]["session"] for hit in ada.json("/recall?q=tea")["hits"]} == {"trip", "bad"}
     here = "scope=acme%2Fbob"

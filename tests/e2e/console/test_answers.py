@@ -75,7 +75,7 @@ def test_a_recall_of_the_console_uses_all_filters_and_leaves_no_receipt(reader):
 
 def test_a_recorded_recall_is_repeated_then_and_now(reader):
     """The verdict in words, the turns of then, and those that today's answer has instead."""
-    (listed,) = reader.json("/recall/receipts")["receipts"]["items"]
+    (listed,) = reader.json("/recall/receipts")["receipts"]
     assert (listed["query"], listed["turns"], listed["kind"]) == ("what does she drink?", [4, 5], "recall")
     path = f"/recall/receipts/{listed['position']}"
     page = reader.json(path)
@@ -89,7 +89,7 @@ def test_a_recorded_recall_is_repeated_then_and_now(reader):
     assert [hit["hit"]["position"] for hit in again["hits"]][:2] == [turn["position"] for turn in page["then"]]
     assert re.search(r"class=\"warning\".*Asked today, the memory answers otherwise", reader.get(path).text, re.DOTALL)
     assert reader.get("/recall/receipts/3").status_code == 400
-    assert reader.json(f"/recall/receipts?at={listed['position'] - 1}")["receipts"]["items"] == []
+    assert reader.json(f"/recall/receipts?at={listed['position'] - 1}")["receipts"] == []
 
 
 def test_a_context_with_a_receipt_shows_the_text_that_the_model_was_given(store, console):
@@ -115,14 +115,14 @@ def test_a_turn_leads_to_every_recall_and_context_that_was_shown_it(store, conso
         store.recall(f"tea {number}", scope="acme", receipt=True, min_relevance=0)
     store.recall("beagle", scope="acme", receipt=True)
     trip.context("beagle", receipt=True)
-    assert [item["query"] for item in console.json("/recall/receipts?turn=3")["receipts"]["items"]] == ["beagle"] * 2
+    assert [item["query"] for item in console.json("/recall/receipts?turn=3")["receipts"]] == ["beagle"] * 2
     first = console.json("/recall/receipts?turn=2")
-    rest = console.json(f"/recall/receipts?turn=2&before={first['receipts']['earlier']}")
-    found = [item["query"] for page in (first, rest) for item in page["receipts"]["items"]]
+    rest = console.json(f"/recall/receipts?turn=2&before={first['earlier']}")
+    found = [item["query"] for page in (first, rest) for item in page["receipts"]]
     assert found == [f"tea {number}" for number in reversed(range(130))]
-    assert (first["about"]["text"], rest["receipts"]["earlier"]) == ("tea is nice", None)
-    assert len(console.json("/recall/receipts?q=TEA+12")["receipts"]["items"]) == 11
-    assert [item["kind"] for item in console.json("/recall/receipts?session=trip")["receipts"]["items"]] == ["context"]
+    assert (first["about"]["text"], rest["earlier"]) == ("tea is nice", None)
+    assert len(console.json("/recall/receipts?q=TEA+12")["receipts"]) == 11
+    assert [item["kind"] for item in console.json("/recall/receipts?session=trip")["receipts"]] == ["context"]
     assert "No recall and no context" in console.get("/recall/receipts?turn=1").text
 
 
@@ -156,7 +156,7 @@ def test_the_context_preview_shows_each_block_with_its_tokens_and_what_was_left_
 
 def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(reader):
     """Between positions or times, whichever is given first."""
-    (trip,) = reader.json("/diff?from=6&to=9")["sessions"]["items"]
+    (trip,) = reader.json("/diff?from=6&to=9")["sessions"]
     assert trip["values"] == [{"key": "city", "change": "changed", "before": "Porto", "after": "Lisbon"}]
     assert [note["text"] for note in trip["notes_added"]] == ["Rex is a beagle."]
     assert [turn["text"] for turn in trip["turns"]] == ["I drink coffee now, no tea any more."]
@@ -164,9 +164,7 @@ def test_the_difference_of_two_moments_shows_turns_values_task_and_notes(reader)
     assert reader.json("/diff?from=0&to=2020-01-01")["says"][0].startswith("Nothing happened")
     assert reader.json("/diff?at=3")["after"] == 3
     assert "Lisbon" in reader.get("/diff?from=6&to=9").text
-    assert [session["session"] for session in reader.json("/diff?from=0&scope=acme/bob")["sessions"]["items"]] == [
-        "bad"
-    ]
+    assert [session["session"] for session in reader.json("/diff?from=0&scope=acme/bob")["sessions"]] == ["bad"]
     assert reader.get("/diff?from=99999").status_code == 400
 
 

@@ -18,7 +18,7 @@ def test_what_others_asked_is_folded_and_a_turn_leads_both_ways(store, console):
         store.recall(f"report {number}", scope="acme/nora", receipt=True)
     with acting_as("agent"):
         answer = call.record("assistant", "Yes: quince.").position
-    asked = console.json("/session?id=call")["turns"]["items"][1]["asked"]
+    asked = console.json("/session?id=call")["turns"][1]["asked"]
     assert [item["query"] for item in asked["receipts"]] == ["the kettle", "near it"]
     assert (len(asked["others"]), asked["others"][-1]["query"], asked["left_out"]) == (20, "report 29", 30)
     html = console.get("/session?id=call").text

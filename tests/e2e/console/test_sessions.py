@@ -142,15 +142,15 @@ def test_sessions_come_in_pages_of_a_hundred(store, console):
     for number in range(2 * ROWS_MAX + 30):
         store.session(f"s{number:03}", scope="even" if number % 2 == 0 else "odd")
     first = console.json("/sessions")
-    second = console.json(f"/sessions?before={first['sessions']['earlier']}")
-    third = console.json(f"/sessions?before={second['sessions']['earlier']}")
-    pages = [[item["session"] for item in page["sessions"]["items"]] for page in (first, second, third)]
+    second = console.json(f"/sessions?before={first['earlier']}")
+    third = console.json(f"/sessions?before={second['earlier']}")
+    pages = [[item["session"] for item in page["sessions"]] for page in (first, second, third)]
     assert [len(page) for page in pages] == [100, 100, 30]
     assert [name for page in pages for name in page] == [f"s{number:03}" for number in range(229, -1, -1)]
-    assert (first["sessions"]["later"], third["sessions"]["earlier"]) == (None, None)
-    back = console.json(f"/sessions?after={third['sessions']['later']}")
-    assert [item["session"] for item in back["sessions"]["items"]] == pages[1]
-    assert [item["session"] for item in console.json("/sessions?scope=odd")["sessions"]["items"]][:2] == [
+    assert (first["later"], third["earlier"]) == (None, None)
+    back = console.json(f"/sessions?after={third['later']}")
+    assert [item["session"] for item in back["sessions"]] == pages[1]
+    assert [item["session"] for item in console.json("/sessions?scope=odd")["sessions"]][:2] == [
         "s229",
         "s227",
     ]
@@ -194,7 +194,7 @@ def test_a_phrase_is_found_exactly_with_the_number_of_turns(store, console):
             [{"role": "user", "text": f"{'x' * 500} Green TEA {'y' * 500}"}, {"role": "user", "text": "te a"}]
         )
     page = console.json("/sessions?q=tea")
-    assert (page["found"]["turns"], page["found"]["scopes"], len(page["sessions"]["items"])) == (
+    assert (page["found"]["turns"], page["found"]["scopes"], len(page["sessions"])) == (
         2,
         ["tea", "tea/shop"],
         2,
@@ -265,11 +265,11 @@ def test_a_session_is_shown_as_it_was(store, console, clock):
     trip.set("city", "Lisbon")
     trip.note("she likes the sea")
     now = console.json("/session?id=trip")
-    assert [item["turn"]["text"] for item in now["turns"]["items"]] == ["to Porto?", "No, to Lisbon."]
+    assert [item["turn"]["text"] for item in now["turns"]] == ["to Porto?", "No, to Lisbon."]
     assert [(item["key"], item["value"], item["expired"]) for item in now["values"]] == [("city", "Lisbon", False)]
     assert [item["text"] for item in now["notes"]] == ["she likes the sea"]
     then = console.json("/session?id=trip&at=4")
-    assert [item["turn"]["text"] for item in then["turns"]["items"]] == ["to Porto?"]
+    assert [item["turn"]["text"] for item in then["turns"]] == ["to Porto?"]
     assert [(item["key"], item["value"], item["expired"]) for item in then["values"]] == [("city", "Porto", False)]
     assert (then["notes"], then["task"]["description"]) == ([], "book a room")
     assert [item["expired"] for item in console.json("/session?id=trip&at=5")["values"]] == [True]
@@ -296,7 +296,7 @@ def test_before_a_session_began_it_is_not_listed_and_its_page_says_when_it_did(s
     first.record("user", "one")
     store.session("second").record("user", "two")
     first.record("user", "three")
-    now, then = console.json("/sessions")["sessions"]["items"], console.json("/sessions?at=2")["sessions"]["items"]
+    now, then = console.json("/sessions")["sessions"], console.json("/sessions?at=2")["sessions"]
     assert [(item["session"], item["turns"]) for item in now] == [("second", 1), ("first", 2)]
     assert [(item["session"], item["turns"]) for item in then] == [("first", 1)]
     page = console.get("/session?id=second&at=2")
@@ -323,14 +323,14 @@ def test_what_was_asked_stands_between_the_turns(store, console):
         page = console.json(address)
         return [
             ([receipt["query"] for receipt in item["receipts"]], item["left_out"])
-            for item in (*(turn["asked"] for turn in page["turns"]["items"]), page["asked"])
+            for item in (*(turn["asked"] for turn in page["turns"]), page["asked"])
             if item["receipts"]
         ]
 
     drink, above = (["drink", "drink"], 0), ([f"asked above {number}" for number in (2, 3, 4)], 2)
     last = console.json("/session?id=trip")
     assert asked("/session?id=trip") == [above]
-    assert asked(f"/session?id=trip&before={last['turns']['earlier']}") == [drink]
+    assert asked(f"/session?id=trip&before={last['earlier']}") == [drink]
     assert asked("/session?id=trip&turn=5") == [drink, above]
     assert asked("/session?id=trip&at=3") == [(["drink"], 0)]
     assert asked("/session?id=branch&at=5") == []
@@ -352,13 +352,13 @@ def test_hidden_and_inherited_turns_are_marked_with_the_reason(store, console):
     talk.rewind(turns=2)
     talk.branch("other").record("user", "four")
     talk.record("user", "again")
-    turns = console.json("/session?id=talk")["turns"]["items"]
+    turns = console.json("/session?id=talk")["turns"]
     assert [item["turn"]["text"] for item in turns] == ["one", "two", "three", "again"]
     assert [item["hidden"] for item in turns] == [False, True, True, False]
     assert (turns[1]["hidden_by"]["kind"], turns[1]["hidden_by"]["position"]) == ("rewind", 5)
     assert console.get("/session?id=talk").text.count("Hidden by the rewind at") == 2
-    assert not any(item["hidden"] for item in console.json("/session?id=talk&at=4")["turns"]["items"])
-    turns = console.json("/session?id=other")["turns"]["items"]
+    assert not any(item["hidden"] for item in console.json("/session?id=talk&at=4")["turns"])
+    turns = console.json("/session?id=other")["turns"]
     assert [item["turn"]["text"] for item in turns] == ["one", "two", "three", "four"]
     assert [item["inherited"] for item in turns] == [True, True, True, False]
     assert [item["hidden"] for item in turns] == [False, True, True, False]
@@ -371,15 +371,15 @@ def test_a_long_conversation_comes_in_pages(store, console):
     store.session("long").record_many(turns)
 
     def texts(page):
-        return [item["turn"]["text"] for item in page["turns"]["items"]]
+        return [item["turn"]["text"] for item in page["turns"]]
 
     last = console.json("/session?id=long")
-    middle = console.json(f"/session?id=long&before={last['turns']['earlier']}")
-    first = console.json(f"/session?id=long&before={middle['turns']['earlier']}")
+    middle = console.json(f"/session?id=long&before={last['earlier']}")
+    first = console.json(f"/session?id=long&before={middle['earlier']}")
     assert (len(texts(last)), len(texts(middle)), len(texts(first))) == (TURNS_MAX, TURNS_MAX, 50)
     assert texts(first) + texts(middle) + texts(last) == [f"turn {number}" for number in range(250)]
-    assert (first["turns"]["earlier"], last["turns"]["later"]) == (None, None)
-    assert texts(console.json(f"/session?id=long&after={first['turns']['later']}")) == texts(middle)
+    assert (first["earlier"], last["later"]) == (None, None)
+    assert texts(console.json(f"/session?id=long&after={first['later']}")) == texts(middle)
     assert "Nothing more was said." in console.get("/session?id=long&after=251").text
 
 
@@ -417,7 +417,7 @@ def test_an_event_is_shown_as_stored_with_its_proof(store, console):
 
 
 def names(page):
-    return [row["summary"]["session"] for row in page["rows"]["items"]]
+    return [row["summary"]["session"] for row in page["rows"]]
 
 
 def test_the_lineage_has_branches_rewinds_and_checkpoints(store, console):
@@ -436,8 +436,8 @@ def test_the_lineage_has_branches_rewinds_and_checkpoints(store, console):
     store.session("alone").record("user", "x")
     store.session("bad", title=LABEL).branch("bad 2", title=LABEL)
     page = console.json("/lineage?session=trip/other")
-    root, branch, third = page["rows"]["items"]
-    assert (names(page), [row["depth"] for row in page["rows"]["items"]]) == (
+    root, branch, third = page["rows"]
+    assert (names(page), [row["depth"] for row in page["rows"]]) == (
         ["trip", "trip/other", "trip/third"],
         [0, 1, 2],
     )
@@ -455,9 +455,9 @@ def test_the_lineage_has_branches_rewinds_and_checkpoints(store, console):
     # The page without a session shows where branches are, the newest family first.
     assert names(whole) == ["bad", "bad 2", "trip", "trip/other", "trip/third"]
     assert "alone" not in html
-    (row,) = console.json("/lineage?session=trip&at=5")["rows"]["items"]
+    (row,) = console.json("/lineage?session=trip&at=5")["rows"]
     assert (row["summary"]["session"], len(row["marks"])) == ("trip", 1)
-    assert console.json("/lineage?at=5")["rows"]["items"] == []
+    assert console.json("/lineage?at=5")["rows"] == []
 
 
 def test_a_long_chain_of_sessions_is_cut(store, console):

@@ -127,19 +127,17 @@ def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(store, console
     pages, before = [], ""
     while before is not None:
         page = console.json(f"/audit?before={before}")
-        pages.append([event["position"] for event in page["events"]["items"]])
-        before = page["events"]["earlier"]
+        pages.append([event["position"] for event in page["events"]])
+        before = page["earlier"]
     assert [len(page) for page in pages] == [100, 100, 44]
     assert [position for page in pages for position in page] == list(range(244, 0, -1))
     first = console.json("/audit?session=a&topic=turn.recorded.v1")
-    assert [event["what"] for event in first["events"]["items"]] == [
-        f"user: turn {number}" for number in range(119, 19, -1)
-    ]
-    rest = console.json(f"/audit?session=a&topic=turn.recorded.v1&before={first['events']['earlier']}")
-    assert len(rest["events"]["items"]) == 20
-    assert {event["session"] for event in console.json("/audit?scope=acme/b")["events"]["items"]} == {"b"}
-    assert {event["actor"] for event in console.json("/audit?actor=token%20a")["events"]["items"]} == {"token a"}
-    values = console.json("/audit?topic=value.set.v1")["events"]["items"]
+    assert [event["what"] for event in first["events"]] == [f"user: turn {number}" for number in range(119, 19, -1)]
+    rest = console.json(f"/audit?session=a&topic=turn.recorded.v1&before={first['earlier']}")
+    assert len(rest["events"]) == 20
+    assert {event["session"] for event in console.json("/audit?scope=acme/b")["events"]} == {"b"}
+    assert {event["actor"] for event in console.json("/audit?actor=token%20a")["events"]} == {"token a"}
+    values = console.json("/audit?topic=value.set.v1")["events"]
     assert [event["what"] for event in values] == ['value last = "b"', 'value last = "a"']
 
 
@@ -147,11 +145,10 @@ def test_a_page_of_the_timeline_looks_through_a_bounded_part_of_the_log(reader, 
     """A filter that leaves little says how far it looked, and the next page continues there."""
     monkeypatch.setattr(live_page, "LOOKED_MAX", 4)
     page = reader.json("/audit?actor=nobody")
-    events = page["events"]
-    assert (events["items"], page["looked_to"], page["looked_from"], events["earlier"]) == ([], 12, 8, 9)
-    assert reader.json(f"/audit?actor=nobody&before={events['earlier']}")["looked_to"] == 8
+    assert (page["events"], page["looked_to"], page["looked_from"], page["earlier"]) == ([], 12, 8, 9)
+    assert reader.json(f"/audit?actor=nobody&before={page['earlier']}")["looked_to"] == 8
     monkeypatch.setattr(live_page, "LOOKED_MAX", 5_000)
-    assert reader.json("/audit?actor=nobody")["events"]["earlier"] is None
+    assert reader.json("/audit?actor=nobody")["earlier"] is None
 
 
 # Forgetting
@@ -181,7 +178,7 @@ def test_a_preview_names_what_would_become_unreadable_line_by_line(reader):
     assert html.index("Confirm it") < html.index("<summary><h2>Line by line") < html.index("I drink tea, never coffee.")
     assert re.findall(r'name="scopes" value="(.*?)" list="scopes"', html) == ["acme", "", ""]
     assert 'value="acme/bob"' not in reader.as_caller("read", scope="acme/alice").get("/forgetting").text
-    assert reader.json("/audit?topic=forget.requested.v1")["events"]["items"] == []
+    assert reader.json("/audit?topic=forget.requested.v1")["events"] == []
     assert reader.get("/forgetting?sessions=nobody").status_code == 404
 
 
@@ -221,7 +218,7 @@ def test_forgetting_is_confirmed_in_writing_and_answered_with_a_certificate(writ
     assert writer.json("/forgetting")["erasures"] == [erasure]
     assert "I drink tea" not in writer.get("/recall?q=drink+tea").text
     assert writer.json("/audit")["actors"] == {"ada": 5}
-    assert len(writer.json("/audit?actor=ada")["events"]["items"]) == 5
+    assert len(writer.json("/audit?actor=ada")["events"]) == 5
 
 
 def test_forgetting_without_confirmation_or_right_forgets_nothing(writer, reader):
@@ -240,7 +237,7 @@ def test_forgetting_without_confirmation_or_right_forgets_nothing(writer, reader
     assert writer.run(writer.store.head()) == head
     writer.run(writer.store.record("trip", "user", "one more"))
     assert writer.submit("/forgetting", fields).status_code == 409
-    assert writer.json("/audit?topic=forget.requested.v1")["events"]["items"] == []
+    assert writer.json("/audit?topic=forget.requested.v1")["events"] == []
 
 
 # Tokens
@@ -299,11 +296,11 @@ def test_a_turn_says_who_was_shown_it_and_why_it_is_distrusted_and_is_trusted_ag
     writer.run(store.recall("what does she drink?", mode="text", receipt=True))
     writer.run(store.context("what does she drink?", mode="text", receipt=True))
     url = "/session?id=trip"
-    (turn,) = [item for item in writer.json(url)["turns"]["items"] if "never coffee" in item["turn"]["text"]]
+    (turn,) = [item for item in writer.json(url)["turns"] if "never coffee" in item["turn"]["text"]]
     position = turn["turn"]["position"]
     assert (turn["shown"], turn["distrust"]) == ({"recalls": 2, "contexts": 1}, None)
     assert f'href="/recall/receipts?turn={position}">Shown by 2 recalls and 1 context<' in writer.get(url).text
-    assert len(writer.json(f"/recall/receipts?turn={position}")["receipts"]["items"]) == 3
+    assert len(writer.json(f"/recall/receipts?turn={position}")["receipts"]) == 3
     made = writer.run(store.distrust(positions=position, reason="a <forged> page"))
     page = writer.get(url).text
     assert "Distrusted at" in page
