@@ -13,7 +13,6 @@ from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import FactChange, Switch
 from mnemolog.server.console.moment import AsOf, as_of
 from mnemolog.server.console.page import ListPage, Refused, limited, page
