@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import read
 from mnemolog.application.facts import FactWhen
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import Fact
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import limited, page
-from mnemolog.server.console.parameters import text
+from mnemolog.server.console.page import action, limited, local_target, page, redirect
+from mnemolog.server.console.parameters import text, whole
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
@@ -34,6 +39,31 @@ class FactsPage(Result, frozen=True, kw_only=True):
     left_out: int = 0
     key: str = ""
     """The key whose history it is; empty for the facts of all keys."""
+
+
+@action("/facts/correct", title="Correct a fact", verb="record")
+async def correct(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Take back the fact at a position, which was wrong, and say what its key has since then: JSON, or else text.
+
+    An empty value only takes it back. Then the page `next` is shown.
+    """
+    key, of, reason, given = (text(form, name) for name in ("key", "of", "reason", "value"))
+    place, store, scope = whole(form, "fact", 0, most=INTEGER_MAX), caller.store, of or None
+    now, said = await store.fact(key, scope=scope), await store.fact_history(key, scope=scope)
+    wrong = next((fact for fact in said if fact.position == place), None)
+    if now is not None and place in now.assertions:  # With those that have confirmed it.
+        wrong = now
+    if wrong is None:
+        raise InvalidInput("fact", f"is not of {key!r}: open the page of the fact again")
+    if given:
+        try:
+            value = msgspec.json.decode(given)
+        except msgspec.DecodeError:
+            value = given
+        await store.assert_fact(key, value, scope=scope, valid_from=wrong.valid_from, corrects=wrong, reason=reason)
+    else:
+        await store.retract_fact(wrong, reason=reason)
+    return redirect(local_target(text(form, "next")))
 
 
 @page("/facts", title="Facts", template="facts.html")

@@ -173,11 +173,17 @@ async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
 async def judge(_request: Request, caller: Caller, form: QueryParams) -> Response:
     """Judge the hits of a receipt: which answer its question, which do not, and which turns would have.
 
-    `next` is the page to show then; without it that of the receipt.
+    With `beside` it is added to what was judged before. The page `next` is shown then, without it that of the receipt.
     """
     receipt = parameters.whole(form, "receipt", 0, most=INTEGER_MAX)
-    good, better, bad = (parameters.positions(form, name) for name in ("good", "better", "bad"))
-    await caller.store.audit.judge(receipt, good=(*good, *better), bad=bad, nothing="nothing" in form, by=caller.actor)
+    good, better, bad = ({*parameters.positions(form, name)} for name in ("good", "better", "bad"))
+    audit, nothing = caller.store.audit, "nothing" in form
+    good |= better
+    for before in await audit.judgements() if "beside" in form else ():
+        if before.receipt == receipt:
+            good, bad = good | {*before.good} - bad, bad | {*before.bad} - good
+            nothing = before.nothing and not good
+    await audit.judge(receipt, good=sorted(good), bad=sorted(bad), nothing=nothing, by=caller.actor)
     to = f"/recall/receipts/{receipt}?judged=yes"
     return redirect(local_target(parameters.text(form, "next", to)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -27,8 +26,8 @@ from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.lineage_page import Mark, hidden_by, marks_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import ListPage, action, page, part_of, redirect
-from mnemolog.server.console.parameters import position, text, whole
+from mnemolog.server.console.page import ListPage, action, local_target, page, part_of, redirect
+from mnemolog.server.console.parameters import position, positions, text, whole
 from mnemolog.server.console.receipts_page import ReceiptFilter, newest_receipts
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -117,11 +116,18 @@ class SessionView(ListPage, frozen=True, kw_only=True):
     checkpoints: tuple[Checkpoint, ...] = ()
 
 
+@action("/distrust", title="Distrust", verb="forget")
+async def distrust(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Show turns in no answer from here on."""
+    await caller.store.distrust(positions=positions(form, "positions"), reason=text(form, "reason"))
+    return redirect(local_target(text(form, "next")))
+
+
 @action("/distrust/end", title="Trust again", verb="forget")
 async def trust_again(_request: Request, caller: Caller, form: QueryParams) -> Response:
-    """End a distrust."""
+    """End a distrust. Like `distrust`, it shows the page `next` then."""
     await caller.store.trust_again(whole(form, "distrust", 0, most=INTEGER_MAX))
-    return redirect(f"/session?{urlencode({name: text(form, name) for name in ('id', 'turn')})}")
+    return redirect(local_target(text(form, "next")))
 
 
 @page("/session", title="Session", template="session.html")
@@ -208,13 +214,13 @@ def _conversation(
     )
     listed, ways = part_of(found, lambda turn: turn.position, before=before, after=after, most=TURNS_MAX)
     marks = _marks(store, state, at) if any(not sees(seen, turn) for turn in listed) else ()
-    positions = [turn.position for turn in listed]
-    begin = min([state.started_position, *positions[:1]]) if "earlier" not in ways else found[0].position
-    shown = _shown(store, positions, upto=at.position)
+    places = [turn.position for turn in listed]
+    begin = min([state.started_position, *places[:1]]) if "earlier" not in ways else found[0].position
+    shown = _shown(store, places, upto=at.position)
     is_distrusted = any(turn.distrusted for turn in listed)
     distrusts = {item.position: item for item in store.distrusts()} if is_distrusted else {}
     asked, asked_to = _asked(
-        store, state, positions, after=begin if after is None else after, upto=ways.get("later", at.position)
+        store, state, places, after=begin if after is None else after, upto=ways.get("later", at.position)
     )
     turns = (
         SeenTurn(

@@ -305,11 +305,11 @@ def test_a_turn_says_who_was_shown_it_and_why_it_is_distrusted_and_is_trusted_ag
     page = writer.get(url).text
     assert "Distrusted at" in page
     assert "a &lt;forged&gt; page" in page
-    fields = {"distrust": made.position, "id": "trip", "turn": position}
+    fields = {"distrust": made.position, "next": f"{url}&turn={position}"}
     assert 'action="/distrust/end"' in page
     assert 'action="/distrust/end"' not in reader.get(url).text
     assert reader.submit("/distrust/end", fields).status_code == 403
     assert writer.as_caller("read").submit("/distrust/end", fields).status_code == 403
     ended = writer.submit("/distrust/end", fields)
-    assert (ended.status_code, ended.headers["location"]) == (303, f"/session?id=trip&turn={position}")
+    assert (ended.status_code, ended.headers["location"]) == (303, fields["next"])
     assert "Distrusted at" not in writer.get(url).text
