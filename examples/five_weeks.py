@@ -1,6 +1,6 @@
 """Five weeks of two agents, one of support and one that deploys: `python examples/five_weeks.py memory/`.
 
-The sample conversation of `make demo` is recorded at the times at which it was said, and worked with as agents do. So
+The sample conversation is recorded at the times at which it was said, and worked with as agents do. So
 what the agents knew on a given day differs from what they know now: `mnemolog serve memory/` shows it.
 """
 

@@ -1,6 +1,6 @@
 """Pictures of each page of the console, light and dark, wide and narrow: python -m tests.browser.screenshots FOLDER
 
-They show the sample conversation of `make demo` (examples/five_weeks.py), with the default model.
+They show the sample conversation of examples/five_weeks.py, with the default model.
 """
 
 import argparse

@@ -170,7 +170,7 @@ def test_a_process_ends_with_the_codes_that_are_promised(memory, run):
 
 
 def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path, run):
-    """What `make demo` shows, without the model."""
+    """Words suffice where an error has a code."""
     run("init", tmp_path / "m")
     assert run("import", tmp_path / "m", SAMPLE, "--no-vectors").returncode == 0
     answer = json.loads(run("recall", tmp_path / "m", "ERR_42", "--model", "none", "--json").stdout)
