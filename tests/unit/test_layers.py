@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "server": {*LIBRARY, "aio", "adapters", "operation_table"},
     "cli": {*LIBRARY, "aio", "adapters", "operation_table", "server"},
     "__main__": {"cli"},
-    "demo": {"defaults"},
+    "demo": {"defaults", "errors"},
 }
 """What each package may import of mnemolog, itself apart. The most specific row applies."""
 
