@@ -49,8 +49,8 @@ html_show_sourcelink = False
 highlight_language = "text"
 suppress_warnings = ["ref.python"]  # `bytes` in an annotation is a type; results also have fields of that name.
 
-_GROUP = re.compile(r"^## (.+)\n\n((?:- .*\n(?:  .*\n)*)+)", re.MULTILINE)
-_LINK = re.compile(r"^- \[([^]]*)\]\(([^)#]+)\)", re.MULTILINE)
+_GROUP = re.compile(r"^## (.+)\n\n((?:(?:-|\d\.) .*\n(?:  .*\n)*)+)", re.MULTILINE)
+_LINK = re.compile(r"^(?:-|\d\.) \[([^]]*)\]\(([^)#]+)\)", re.MULTILINE)
 
 
 def navigation() -> dict[str, list[str]]:
@@ -85,6 +85,17 @@ def _toctree(pages: list[str], *, caption: str = "") -> str:
 def _make_index(app: Any, error: Exception | None) -> None:
     if error is None and app.builder.name == "html":
         shutil.copyfile(app.outdir / "README.html", app.outdir / "index.html")
+
+
+def _make_llms_txt(app: Any, error: Exception | None) -> None:
+    """Write the pages as one text, in the order of the navigation: https://llmstxt.org."""
+    if error is None and app.builder.name == "html":
+        listed = [line.partition("</")[2].rstrip(">") for lines in navigation().values() for line in lines]
+        pages = [
+            ROOT / f"{page}.md" for page in ["README", *listed] if "/reports/" not in page and "CHANGELOG" not in page
+        ]
+        texts = [f"<!-- {page.relative_to(ROOT)} -->\n\n{page.read_text()}" for page in pages]
+        (app.outdir / "llms.txt").write_text("\n\n".join(texts))
 
 
 def _hide_constructor(app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
@@ -132,3 +143,4 @@ def setup(app: Any) -> None:
     app.connect("missing-reference", _link_error)
     app.connect("source-read", _add_navigation)
     app.connect("build-finished", _make_index)
+    app.connect("build-finished", _make_llms_txt)

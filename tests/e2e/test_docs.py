@@ -130,7 +130,9 @@ NOT_RUN = (
 """Commands that change the environment, need the network, run this suite, or do not end."""
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/start.md", "docs/users.md", "docs/moving-in.md", "docs/production.md"]
+)
 def test_the_commands_of_a_page_run_as_they_are_written_one_after_the_other(page, tmp_path):
     """In a shell, with the files that the page asks to save. Where output is shown, it is the output."""
     for name, source in files(page).items():

@@ -57,6 +57,14 @@ def test_every_page_that_the_readme_links_is_in_the_navigation():
     assert {page for page in linked if f'href="{page}"' not in tree} == set()
 
 
+def test_all_pages_are_one_text_for_models():
+    """Reports and the changelog are left out: they are long, and answer no question on how to do something."""
+    text = (SITE / "llms.txt").read_text()
+    assert text.startswith("<!-- README.md -->\n\n# mnemolog")
+    for page in ("docs/start.md", "docs/recall.md", "docs/forgetting.md"):
+        assert (ROOT / page).read_text() in text
+
+
 def test_the_search_runs_without_a_server():
     """Its index is a script of the site."""
     assert "Search.setIndex" in (SITE / "searchindex.js").read_text()
