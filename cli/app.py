@@ -225,6 +225,8 @@ class Group(TyperGroup):
 
     other_words: Iterable[str] = ()
     """Which are taken for a subcommand, and suggested too."""
+    all_of_them = "--help"
+    """What lists the subcommands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read no arguments as a request for help."""
@@ -239,7 +241,7 @@ class Group(TyperGroup):
             return name, self.commands.get(name), rest
         raise Refused(
             f"`{ctx.command_path}` has no command {name!r}",
-            hint=suggestion(name, [*self.commands, *self.other_words], f"{ctx.command_path} --help"),
+            hint=suggestion(name, [*self.commands, *self.other_words], f"{ctx.command_path} {self.all_of_them}"),
             status=EXIT_USAGE,
         )
 
@@ -248,6 +250,9 @@ class Commands(Group):
     """All commands. A command's module is imported when the command is used."""
 
     other_words = SAME_AS
+    all_of_them = "more"
+    panels: Iterable[str] = ("Start",)
+    """Which help shows."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": {}})
@@ -256,18 +261,26 @@ class Commands(Group):
                 self.add_command(TyperCommand(name, help=line))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read `help COMMAND` as `COMMAND --help`, and `version` as `--version`."""
+        """Read `help COMMAND` as `COMMAND --help`, `more` as help with every panel, and `version` as `--version`."""
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
+        elif args == ["more"]:
+            self.panels = COMMANDS
+            args = ["--help"]
         elif args == ["version"]:
             args = ["--version"]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by what they are for, in the order of the table."""
-        for panel, commands in COMMANDS.items():
+        for panel in self.panels:
             with formatter.section(panel):
-                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
+                formatter.write_dl([(name, line) for name, (_, line) in COMMANDS[panel].items()])
+        if self.panels is not COMMANDS:
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"`mnemolog more` lists all {len(MODULES)} commands, `mnemolog help COMMAND` explains one."
+            )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command, which may be given by another word for it."""

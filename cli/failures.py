@@ -66,7 +66,7 @@ def report(error: BaseException, line: CommandLine) -> int:
             status = EXIT_USAGE  # The option was refused as it was read.
     else:
         message, status = " ".join(error.format_message().split()).rstrip("."), EXIT_USAGE  # type: ignore[attr-defined]
-        hint = "`mnemolog --help` lists the commands"
+        hint = "`mnemolog more` lists the commands"
         if (at := getattr(error, "ctx", None)) is not None:
             lines = [" ".join(at.get_usage().split())]
             hint = _folder_first(error) or f"`{at.command_path} --help` explains its arguments and options"

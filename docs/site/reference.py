@@ -100,7 +100,7 @@ def _command_line() -> str:
 def _help(name: str) -> str:
     output = io.StringIO()
     with mock.patch.dict(os.environ, COLUMNS="90"), contextlib.redirect_stdout(output):
-        status = cli.run([*name.split()[1:], "--help"])
+        status = cli.run([*name.split()[1:], "--help"] if name != "mnemolog" else ["more"])
     if status != 0:
         raise RuntimeError(f"`{name} --help` failed: {output.getvalue()}")
     return output.getvalue()

@@ -49,7 +49,10 @@ def test_help_is_there_in_each_way_that_people_ask_for_it(run):
 
 def test_help_lists_commands_in_the_order_in_which_a_person_meets_them(run):
     """From the first step to maintenance, one line each at 80 columns."""
-    shown = run("--help").stdout
+    first = run("--help").stdout
+    assert re.findall(r"^(\S.*):$", first, re.M) == ["Options", "Start"]
+    assert f"`mnemolog more` lists all {len(MODULES)} commands" in first
+    shown = run("more").stdout
     assert re.findall(r"^(\S.*):$", shown, re.M) == ["Options", *COMMANDS]
     names = re.findall(r"^  ([a-z-]+) ", shown.partition("Start:")[2], re.M)
     assert names == list(MODULES)

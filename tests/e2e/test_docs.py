@@ -180,7 +180,7 @@ def test_the_recipes_for_imports_run_as_they_are_written(tmp_path, run, monkeypa
 
 def test_every_command_that_a_page_names_exists_with_its_options():
     """In console blocks and in the text. Decisions and the changelog speak of their time."""
-    options = {"help": set()}
+    options = {"help": set(), "more": set()}
     for name in cli.every_command():
         group, _, subcommand = name.partition(" ")
         command = loaded(group)
