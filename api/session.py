@@ -62,7 +62,7 @@ class Session(OfOneProcess, WorkingMemory):
             trip.record({"role": "assistant", "content": "It leaves at nine."}).role.value  # -> 'assistant'
 
         - `role`: `user`, `assistant`, `system` or `tool`; or one message as model providers write it
-        - `text`: what was said, up to 1 MiB of UTF-8; or a list of parts (docs/sessions.md); may be empty if tools are
+        - `text`: what was said, up to 1 MiB of UTF-8; or a list of parts (docs/messages.md); may be empty if tools are
           called, and then reads `[tool call: NAME]`, which search does not find
         - `key`: makes a retry safe: the same turn with the same key is recorded once, another raises `DuplicateKey`
         - `said_at`: when it was said: a `datetime` with a time zone, a `date` or ISO 8601 text; None for now
@@ -154,7 +154,7 @@ class Session(OfOneProcess, WorkingMemory):
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `RecallOptions`
 
-        Of its own ancestors and their branches, only what it sees may answer (docs/sessions.md). `context_turns` and
+        Of its own ancestors and their branches, only what it sees may answer (docs/scopes.md). `context_turns` and
         `exchange` of what it sees come from there, across the branch point. Raises `OutsideSession` if the session did
         not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """

@@ -102,7 +102,7 @@ class MemoryStore(OfOneProcess):
 
         - `scope`: the scope, or several
 
-        Names of sessions and agents are relative to the scope (docs/sessions.md). It shares all that is costly and
+        Names of sessions and agents are relative to the scope (docs/scopes.md). It shares all that is costly and
         works until this store is closed; closing it only ends its prefetches. Raises `InvalidInput`, `OutsideScope`.
         """
         return type(self)(self.parts.within(parse_scopes(scope)))

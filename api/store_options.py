@@ -30,7 +30,7 @@ class StoreOptions(TypedDict, total=False):
     limits: Annotated[MemoryLimits, Option("how much the working memory of one session may hold", MEMORY_LIMITS)]
     scope: Annotated[
         str | Sequence[str],
-        Option("nothing outside of this scope, or several, can be read or written (docs/sessions.md)", ""),
+        Option("nothing outside of this scope, or several, can be read or written (docs/scopes.md)", ""),
     ]
     encrypt: Annotated[bool | None, Option("False: a new store encrypts nothing and so can never forget anything")]
     background: Annotated[bool, Option("embed new turns in a background thread (docs/projector.md)", True)]

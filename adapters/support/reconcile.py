@@ -28,7 +28,7 @@ def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn])
     Each message is a dict as `Session.record` takes it, or a `NewTurn`, whose `session` is ignored. Messages are
     compared with the turns that the session sees: by key where they have one, else by role and text. Missing ones are
     added at the end, in the order given, in one transaction. If the messages have keys, or are only ever added at the
-    end, passing the same transcript again adds nothing; docs/sessions.md has the rule. Raises as `Session.record` does,
+    end, passing the same transcript again adds nothing; docs/messages.md has the rule. Raises as `Session.record` does,
     and `LimitExceeded` beyond 10,000 messages.
     """
     check_count("messages", len(messages), limit=TURNS_PER_CALL_MAX, unit="messages")
