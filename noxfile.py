@@ -78,6 +78,6 @@ def anthropic_memory(session: nox.Session) -> None:
 def server(session: nox.Session) -> None:
     """The server's API against its own description: schemathesis and generated clients use the OpenAPI document.
 
-    That in TypeScript needs `node` 20 and `npm`; without them its test is skipped.
+    Those in TypeScript, a client and a reader of the format, need `node` 20 and `npm`; without them they are skipped.
     """
     run_against(session, "server", "schemathesis", "openapi-python-client", tests="tests/server/schema")
