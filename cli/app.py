@@ -277,9 +277,8 @@ class Commands(Group):
             with formatter.section(panel):
                 formatter.write_dl([(name, line) for name, (_, line) in COMMANDS[panel].items()])
         if self.panels is not COMMANDS:
-            formatter.write_paragraph()
-            formatter.write_text(
-                f"`mnemolog more` lists all {len(MODULES)} commands, `mnemolog help COMMAND` explains one."
+            formatter.write(
+                f"\n`mnemolog more` lists all {len(MODULES)} commands, `mnemolog help COMMAND` explains one.\n"
             )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
