@@ -9,8 +9,8 @@ import pytest
 
 from mnemolog import LogDamaged, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.reader import LogReader
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock, HashEncoder

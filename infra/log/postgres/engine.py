@@ -14,11 +14,20 @@ from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.engine import LogConnection, LogEngine, LogIdentity, StagedRow, altered_triggers, moved
+from mnemolog.infra.log.engine import (
+    PAGE_BYTES,
+    SPARSE,
+    LogConnection,
+    LogEngine,
+    LogIdentity,
+    LogReader,
+    StagedRow,
+    altered_triggers,
+    moved,
+)
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
-from mnemolog.infra.log.reader import PAGE_BYTES, SPARSE, LogReader
 from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite.engine import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
