@@ -34,7 +34,7 @@ from mnemolog import MemoryStore, NewTurn
 from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.clock import SystemClock
 

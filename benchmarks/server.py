@@ -43,7 +43,7 @@ import msgspec
 from benchmarks.postgres import server as database
 from benchmarks.server_clients import KINDS, WARM_UP_S
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 
 CLIENTS: Final = (1, 8, 64)
 PROCESSES: Final = 2

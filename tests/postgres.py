@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import psycopg
 
 from mnemolog.infra.log.postgres.address import LogAddress, note_address
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 
 VARIABLE = "MNEMOLOG_TEST_POSTGRES"
 

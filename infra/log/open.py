@@ -155,7 +155,7 @@ def _require_encryption(encrypt: bool | None, identity: LogIdentity) -> None:
 def _postgres() -> ModuleType:
     """Return the module that opens a log in PostgreSQL: its driver is loaded only for a store that needs it."""
     try:
-        from mnemolog.infra.log.postgres import database
+        from mnemolog.infra.log.postgres import engine
     except ImportError as error:
         raise errors.ExtraMissing("postgres", "psycopg") from error
-    return database
+    return engine

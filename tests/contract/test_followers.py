@@ -183,7 +183,7 @@ def test_a_child_has_no_thread_and_leaves_that_of_its_parent_alone(opened):
 
 def test_followers_survive_a_restart_of_the_server(tmp_path, opened):
     """The thread connects again, and notifies of what was appended meanwhile."""
-    from mnemolog.infra.log.postgres.database import prepare
+    from mnemolog.infra.log.postgres.engine import prepare
 
     with stoppable_server() as server:
         prepare(server.url)

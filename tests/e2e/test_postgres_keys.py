@@ -13,7 +13,7 @@ from mnemolog.infra import postgres
 from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.keys.postgres_schema import ROLE
 from mnemolog.infra.log.open import prepare_database
-from mnemolog.infra.log.postgres import database as log_database
+from mnemolog.infra.log.postgres import engine as log_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.infra.log.postgres.schema import WRITER
 from tests.postgres import connect, database_on

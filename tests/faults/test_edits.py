@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.outside.stored_log import StoredInPostgres, StoredLog
 from mnemolog import MemoryStore
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 from tests.faults.edits import History
 from tests.faults.simulation.running import SMALL
 from tests.faults.simulation.world import VOCABULARY

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import MemoryStore, errors
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 from tests import postgres
 from tests.e2e.conftest import run  # noqa: F401
 from tests.support import HashEncoder

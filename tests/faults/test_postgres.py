@@ -13,7 +13,7 @@ from mnemolog import MemoryStore, errors
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.infra.log.postgres.address import LogAddress, note_address
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 from mnemolog.infra.log.seen_head import noted_head
 from tests.children.workers import append_through_crashes, append_until_killed, batch_of, messages
 from tests.faults.proxy import SOCKET, of_postgres

@@ -22,7 +22,7 @@ from agmi.check import run
 from pysqlite3 import dbapi2
 
 from benchmarks.outside.agmi.adapter import ROWS, Reads
-from mnemolog.infra.log.postgres.database import prepare
+from mnemolog.infra.log.postgres.engine import prepare
 from tests.postgres import connect, own_server
 
 PACKAGE: Final = "agent-memory-integrity"
