@@ -11,7 +11,7 @@ import pytest
 from mnemolog import MemoryStore, copy_store, errors, restore_backup
 from mnemolog.infra import postgres
 from mnemolog.infra.keys import postgres_keys
-from mnemolog.infra.keys.postgres_schema import ROLE
+from mnemolog.infra.keys.postgres_keys import ROLE
 from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres import engine as log_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE

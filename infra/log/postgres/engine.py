@@ -23,7 +23,7 @@ from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys import postgres_keys, postgres_schema
+from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.log.engine import (
     LOG_FORMAT,
     PAGE_BYTES,
@@ -502,7 +502,7 @@ def prepare(url: str, keys: str | None = None) -> bool:
     if keys is not None:
         require_url("keys", keys)
     made = _prepare(url, schema)
-    return _prepare(keys or url, postgres_schema) or made
+    return _prepare(keys or url, postgres_keys) or made
 
 
 def _prepare(url: str, wanted: ModuleType) -> bool:
@@ -624,7 +624,7 @@ def keys_of(
         url,
         log_id=log_id,
         path=path,
-        named=f"{postgres_schema.SCHEMA} in {without_password(url)}",
+        named=f"{postgres_keys.SCHEMA} in {without_password(url)}",
         busy_timeout_s=busy_timeout_s,
         read_only=read_only,
     )
@@ -633,7 +633,7 @@ def keys_of(
 def script(*, apart: bool) -> str:
     """Return the SQL that `prepare` runs. `apart`: the keys are in another database."""
     where = "-- In the other database, for the keys:\n" if apart else ""
-    return f"{schema.script()}{where}{postgres_schema.script()}"
+    return f"{schema.script()}{where}{postgres_keys.script()}"
 
 
 def _no_schema(url: str, what: str) -> errors.StoreError:
@@ -669,11 +669,11 @@ def _create_with_keys(
     url = address.keys or address.url
     with _connected(Settings(url, busy_timeout_s=busy_timeout_s), path) as keys:
         try:
-            if _version_of(keys, postgres_schema) is None:
+            if _version_of(keys, postgres_keys) is None:
                 raise _no_schema(url, "keys")
             made = LogIdentity(postgres_keys.create(keys, created_at=now), LOG_FORMAT, now)
         except psycopg.errors.InsufficientPrivilege as error:
-            why = f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_schema.ROLE}"
+            why = f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_keys.ROLE}"
             raise errors.StoreNotWritable(path, why) from error
         found = _create(driver, address.log, made)
         if found is not None and found.identity.log_id != made.log_id:
