@@ -18,7 +18,7 @@ from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 from mnemolog.domain.structured_log import ROOT
-from mnemolog.projections.drift import LOST_HISTORY
+from mnemolog.projections.quarantine import LOST_HISTORY
 
 PROGRAM: Final = "mnemolog"
 COMPLETE_VARIABLE: Final = "_MNEMOLOG_COMPLETE"

@@ -20,8 +20,8 @@ from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.operations.status import Status, WalStatus
-from mnemolog.projections.drift import Drift
 from mnemolog.projections.maintenance.context import PRESENT
+from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 _CACHE: Final = "embeddings.db"

@@ -1,7 +1,12 @@
-"""The quarantine: unusable files are renamed into a folder, with the reason beside them. Never deleted automatically.
+"""The states of projections relative to their log, and the quarantine for files in states that make them unusable.
 
-Only `purge` deletes. The reason is written first, then the item is renamed: a crash
-leaves the original in its place (and a reason without an item, which is ignored), or both item and reason.
+States are decided from metadata alone (manifests, names, sizes of files): never from file times, never by counting. Each
+projection says what to do about a state (`ACTIONS` beside it). `docs/operations.md` shows the same tables, and a test
+compares.
+
+Files are renamed into the quarantine, with the reason beside them. Never deleted automatically: only `purge` deletes. The
+reason is written first, then the item is renamed: a crash leaves the original in its place (and a reason without an
+item, which is ignored), or both item and reason.
 """
 
 from __future__ import annotations
@@ -10,9 +15,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,7 +34,47 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
 from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors, read_file
-from mnemolog.projections.drift import NOTHING_TO_DO
+
+
+class Drift(StrEnum):
+    """The state of a projection relative to its log."""
+
+    CURRENT = "current"
+    BEHIND = "behind"
+    AHEAD = "ahead"
+    OTHER_LOG = "other-log"
+    DIVERGED = "diverged"
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    OTHER_MODEL = "other-model"
+    REPLACED = "replaced"
+    UNREADABLE = "unreadable"
+
+
+NOTHING_TO_DO: Final = "Nothing to do."
+
+Actions = Mapping[Drift, str]
+"""What to do about each state that a projection can be in: sentences, most of them hints."""
+
+LOST_HISTORY: Final = frozenset({Drift.AHEAD, Drift.DIVERGED})
+"""States that are evidence against the log, not against the projection."""
+
+UNCOVERED: Final = LOST_HISTORY | {Drift.OTHER_LOG}
+"""States of what this log cannot rebuild. It is never used, and never renamed unless an operator says so."""
+
+MEANS: Final[Mapping[Drift, str]] = {
+    Drift.CURRENT: "It is up to date with the log.",
+    Drift.BEHIND: "The log has newer events. Recall takes them in, or says how far the vectors reach.",
+    Drift.AHEAD: "It was built from events that the log no longer has: the log has lost history.",
+    Drift.OTHER_LOG: "It was built from another log and belongs to another store.",
+    Drift.DIVERGED: "The log has another history up to the same offset: it was rewritten, or restored and continued.",
+    Drift.DAMAGED: "Its bytes are not those that were written. It is not used.",
+    Drift.MISSING: "It does not exist.",
+    Drift.OTHER_MODEL: "It belongs to a model that is not the active one.",
+    Drift.REPLACED: "A newer generation of the same model answers in its place.",
+    Drift.UNREADABLE: "It cannot be read now: it is locked, or this user may not read it.",
+}
+
 
 ITEMS_MAX: Final = 64
 """Items that the quarantine holds. When it has that many, nothing more is moved into it."""
@@ -52,7 +98,7 @@ class QuarantinedItem(Result, frozen=True, kw_only=True):
     """Its path before, relative to the folder of the projections."""
     reason: str
     state: str
-    """Why it was unusable: a value of `mnemolog.projections.drift.Drift`."""
+    """Why it was unusable: a value of `mnemolog.projections.quarantine.Drift`."""
     when: UtcTime | None
     """When it was moved to quarantine, by its reason file. UTC."""
     bytes: int

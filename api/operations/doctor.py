@@ -34,7 +34,6 @@ from mnemolog.operations.known_backups import (
     put_keys_back,
     restore_newest_backup,
 )
-from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.verify import (
     Witness,
@@ -50,7 +49,7 @@ from mnemolog.projections.maintenance.context import Kind as IssueKind
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, Drift
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql.database import fetch
 

@@ -25,13 +25,12 @@ from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor import missing_keys
 from mnemolog.operations.known_backups import after_findings, noted_witnesses, put_keys_back
 from mnemolog.operations.nodes import Nodes
-from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import FINDINGS_MAX, quick_verify
 from mnemolog.projections.maintenance.context import CacheStatus, LogAtHead, StoreContext, TablesStatus, ViewsStatus
 from mnemolog.projections.maintenance.tables import Cache
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import ProjectorStatus
-from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.quarantine import LOST_HISTORY, UNCOVERED, QuarantineStatus
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import tracked

@@ -41,9 +41,8 @@ from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.validation import History, flaw_in
-from mnemolog.projections.drift import LOST_HISTORY
 from mnemolog.projections.ports import AuditableLog, Progress, tell
-from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.quarantine import LOST_HISTORY, Quarantine
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.opening import opened

@@ -12,11 +12,10 @@ from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
-from mnemolog.projections.drift import LOST_HISTORY, MEANS, Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.quarantine import Quarantine, identity
+from mnemolog.projections.quarantine import LOST_HISTORY, MEANS, Drift, Quarantine, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import is_damage, opened
 

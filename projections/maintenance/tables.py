@@ -14,7 +14,6 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import DATABASE_PARTS
-from mnemolog.projections.drift import NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.maintenance.context import (
     PRESENT,
     UNREADABLE_ACTION,
@@ -28,7 +27,7 @@ from mnemolog.projections.maintenance.context import (
     ViewsStatus,
     state_by,
 )
-from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.quarantine import NOTHING_TO_DO, Actions, Drift, size_of
 from mnemolog.projections.sql import queries, snapshots
 from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import faults_of, why_not_as_sealed

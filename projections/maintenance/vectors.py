@@ -16,7 +16,6 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.maintenance.context import (
     Forgotten,
@@ -29,7 +28,7 @@ from mnemolog.projections.maintenance.context import (
 )
 from mnemolog.projections.ports import Progress, StoreLog, tell
 from mnemolog.projections.projector import Indexing
-from mnemolog.projections.quarantine import identity
+from mnemolog.projections.quarantine import MEANS, Drift, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.inventory import (

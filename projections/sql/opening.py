@@ -17,9 +17,8 @@ from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayou
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors
 from mnemolog.infra.sqlite import OpenedFiles
-from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
-from mnemolog.projections.quarantine import Quarantine, identity
+from mnemolog.projections.quarantine import UNCOVERED, Drift, Quarantine, identity
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, Views
 from mnemolog.projections.sql.database import (
     NOTHING_READ,

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from mnemolog.domain import structured_log
 from mnemolog.domain.events import ContentErased, RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.drift import Drift
 from mnemolog.projections.ports import Log, Progress, tell
+from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.sql.database import NOTHING_READ, TRACKING, ProjectionDatabase, Tracked, track, tracked
 
 BATCH_MAX: Final = 500

@@ -10,9 +10,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.hints import ANY_MODEL, Hint, remedy, with_model
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.drift import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift
 from mnemolog.projections.ports import Log
-from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.quarantine import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift, size_of
 from mnemolog.projections.vectors.manifest import (
     MANIFEST_FILE,
     Manifest,

@@ -20,9 +20,8 @@ from mnemolog.domain.tokens import ends_soon
 from mnemolog.operations.doctor import DoctorReport
 from mnemolog.operations.known_backups import failed_commands, last_backup
 from mnemolog.operations.status import Status
-from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.maintenance.context import PRESENT
-from mnemolog.projections.quarantine import QuarantinedItem
+from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
 from mnemolog.results import Model
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf

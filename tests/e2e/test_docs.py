@@ -14,9 +14,8 @@ import mnemolog
 from mnemolog import cli
 from mnemolog.cli.app import loaded
 from mnemolog.operation_table import OWNERS
-from mnemolog.projections.drift import MEANS
 from mnemolog.projections.maintenance import tables
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, MEANS
 from mnemolog.projections.vectors import inventory
 from mnemolog.session import SessionAt
 from tests.pages import (

@@ -9,8 +9,8 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.hints import Hint
-from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.maintenance import tables
+from mnemolog.projections.quarantine import MEANS, Drift
 from mnemolog.projections.vectors import inventory
 from mnemolog.projections.vectors.inventory import generations
 from tests.faults.tamper import copy_store, rewrite_manifest

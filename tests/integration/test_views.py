@@ -29,7 +29,7 @@ from mnemolog.domain.position import ORIGIN, to_datetime
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.domain.switching import agent_stream
-from mnemolog.projections.drift import Drift
+from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.sql.conversation_views import Views
 from tests.support import projections_of, turn
 
