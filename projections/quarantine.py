@@ -1,12 +1,12 @@
 """The states of projections relative to their log, and the quarantine for files in states that make them unusable.
 
-States are decided from metadata alone (manifests, names, sizes of files): never from file times, never by counting. Each
-projection says what to do about a state (`ACTIONS` beside it). `docs/operations.md` shows the same tables, and a test
-compares.
+States are decided from metadata alone (manifests, names, sizes of files): never from file times, never by counting.
+Each projection says what to do about a state (`ACTIONS` beside it). `docs/operations.md` shows the same tables, and a
+test compares.
 
-Files are renamed into the quarantine, with the reason beside them. Never deleted automatically: only `purge` deletes. The
-reason is written first, then the item is renamed: a crash leaves the original in its place (and a reason without an
-item, which is ignored), or both item and reason.
+Files are renamed into the quarantine, with the reason beside them. Never deleted automatically: only `purge` deletes.
+The reason is written first, then the item is renamed: a crash leaves the original in its place (and a reason without
+an item, which is ignored), or both item and reason.
 """
 
 from __future__ import annotations

@@ -540,7 +540,7 @@ NO_BOUND = {
         projections/context/packing.py STANDING_TOKENS_MAX CHARACTERS_PER_TOKEN_MAX
         projections/context/standing.py CONSIDERED_MAX LIKE_MAX SHOWN_MAX
         projections/health/verify.py FINDINGS_MAX
-        projections/health/views_audit.py LISTED_MAX
+        projections/maintenance/tables.py LISTED_MAX
         projections/recall/hits.py EXCHANGE_TURNS_MAX
         projections/recall/passages.py PASSAGE_CHARACTERS_MAX
         server/console/audit_page.py WITNESSES_MAX

@@ -7,7 +7,7 @@ import pytest
 from mnemolog import InvalidInput, MemoryStore, Weights, acting_as
 from mnemolog.adapters.support.store_access import trusted, visible_of
 from mnemolog.domain.scope import covered
-from mnemolog.projections.health.views_audit import compare
+from mnemolog.projections.maintenance.tables import compare
 from mnemolog.projections.recall.prefetch import PrefetchReason
 from tests.support import FakeClock, HashEncoder, blocks_of, log_of, projections_of
 
