@@ -15,8 +15,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.files import as_store_error, lock_file, make_folder, sweep_scratch
-from mnemolog.projections.health import stale_files
-from mnemolog.projections.maintenance.context import StoreContext
+from mnemolog.projections.maintenance.context import StoreContext, abandoned_in, remove_stale
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import PROJECTORS
@@ -64,9 +63,9 @@ def purge(
     _purge_quarantine(context.quarantine, log)
     for path in (layout.projections / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote a model's report about a text.
-    for abandoned in stale_files.abandoned_in(layout.scratch or layout.folder):
+    for abandoned in abandoned_in(layout.scratch or layout.folder):
         if abandoned.name.startswith(".keys."):  # Of an import or a copy of the store that was killed.
-            stale_files.remove(abandoned)
+            remove_stale(abandoned)
     sweep_scratch()
     projections.poke()
     return "; ".join(left)
@@ -76,4 +75,4 @@ def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
     """Delete all items in quarantine, because their content is unknown; except items known to be of another log."""
     quarantine.delete([item for item in quarantine.items() if item.log_id in ("", log.log_id)])
     for path in quarantine.folder.glob(".removed.*"):
-        stale_files.remove(path)
+        remove_stale(path)

@@ -23,7 +23,7 @@ from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors, replace_file, sync, temporary_name
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
-from mnemolog.projections.health.stale_files import abandoned_in
+from mnemolog.projections.maintenance.context import abandoned_in
 from mnemolog.projections.sql import checked_json
 
 _COPIES: Final = "keys-*.db"

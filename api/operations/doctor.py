@@ -34,7 +34,6 @@ from mnemolog.operations.known_backups import (
     put_keys_back,
     restore_newest_backup,
 )
-from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.verify import (
     Witness,
     lost_turns,
@@ -44,7 +43,15 @@ from mnemolog.projections.health.verify import (
     verify,
     witnesses_of,
 )
-from mnemolog.projections.maintenance.context import Issue, IssueWithFix, Severity, StoreContext
+from mnemolog.projections.maintenance.context import (
+    Issue,
+    IssueWithFix,
+    Severity,
+    StoreContext,
+    abandoned,
+    indexers_locked_out,
+    remove_stale,
+)
 from mnemolog.projections.maintenance.context import Kind as IssueKind
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.ports import Progress
@@ -349,7 +356,7 @@ def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
 
 def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
     """Yield the files that dead processes have left."""
-    for path in stale_files.abandoned(context.layout.projections):
+    for path in abandoned(context.layout.projections):
         yield issue(
             *("leftover", context.named(path), "abandoned", "problem"),
             why="the process that created it no longer runs",
@@ -361,10 +368,10 @@ def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
 
 def _remove_stale_file(context: StoreContext, path: Path) -> str:
     """Delete a stale file, if it is still stale while no process writes vectors."""
-    with stale_files.indexers_locked_out(context.layout.vectors):
-        if path not in stale_files.abandoned(context.layout.projections):
+    with indexers_locked_out(context.layout.vectors):
+        if path not in abandoned(context.layout.projections):
             return "nothing to do: it no longer exists, or is in use again"
-        stale_files.remove(path)
+        remove_stale(path)
     return "removed"
 
 

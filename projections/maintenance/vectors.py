@@ -16,7 +16,6 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.health import stale_files
 from mnemolog.projections.maintenance.context import (
     Forgotten,
     Issue,
@@ -25,6 +24,7 @@ from mnemolog.projections.maintenance.context import (
     Rebuilt,
     Severity,
     StoreContext,
+    indexers_locked_out,
 )
 from mnemolog.projections.ports import Progress, StoreLog, tell
 from mnemolog.projections.projector import Indexing
@@ -221,7 +221,7 @@ def _issue(
 
 def _quarantine_segment(context: StoreContext, segment: FoundSegment, *, validate: Validate, why: str) -> str:
     """Move a segment to quarantine, if its state is still the same while no process writes vectors."""
-    with stale_files.indexers_locked_out(context.layout.vectors):
+    with indexers_locked_out(context.layout.vectors):
         judged = identity(segment.folder)
         now = look(segment.folder, context.log, validate)
         if now is None or now.state is not segment.state:
@@ -251,7 +251,7 @@ def _salvage(context: StoreContext, folder: Path) -> None:
 
 
 def _quarantine_generation(context: StoreContext, folder: Path, *, why: str, state: str) -> str:
-    with stale_files.indexers_locked_out(context.layout.vectors):
+    with indexers_locked_out(context.layout.vectors):
         moved = context.quarantine.add(folder, reason=why, state=state)
         return context.quarantined(folder, moved)
 
