@@ -1,4 +1,4 @@
-"""The timeline of the log: each event with its time, its session and a description."""
+"""The timeline of the log: each event with its time, its session and a description in words, one line per event."""
 
 from __future__ import annotations
 
