@@ -1,6 +1,7 @@
-"""Remove forgotten turns from the vectors of every model. No model has to be loaded.
+"""Examine segments on disk, rescue the vectors of damaged ones, and remove forgotten turns. No model has to be loaded.
 
-A segment is rewritten without the rows of these turns.
+Damaged segments go to quarantine. Their undamaged vectors are kept: only the others need the model. A segment with
+forgotten turns is rewritten without their rows.
 """
 
 from __future__ import annotations
@@ -13,24 +14,85 @@ from typing import Final
 
 import numpy as np
 
-from mnemolog.domain import errors
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.display import Bytes
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
-from mnemolog.projections.ports import Log
+from mnemolog.projections.ports import Log, Progress, tell
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.vectors.checked_rows import SomeRows
-from mnemolog.projections.vectors.embedder import text_hashes_of
+from mnemolog.projections.vectors.embedder import hashes_in_log, text_hashes_of, vectors_at
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import (
+    VECTORS_FILE,
     Damaged,
+    Manifest,
     SegmentState,
     generation_folders,
+    log_range_of,
     range_of,
     read_manifest,
     segment_folders,
     state_of,
+    why_size_invalid,
 )
+from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.segment import TEMPORARY, Description, Positions, Segment, TextHashes, load, publish
+
+
+def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
+    """Return why a segment is damaged; None if every byte is as it was written.
+
+    Opens the segment as a recall does, then checks the exact vectors block by block. `progress` counts
+    bytes. Raises `ProjectionUnreadable` if memory runs out, which says nothing about the segment.
+    """
+    if (found := why_size_invalid(folder, manifest)) is not None:
+        return found
+    total = Bytes(sum(tag.size_bytes for tag in manifest.files.values()))
+    try:
+        segment = load(folder, manifest)
+        segment.read_text_hashes()
+        done = total - manifest.files[VECTORS_FILE].size_bytes
+        tell(progress, done, total)
+        for piece in segment.exact.pieces():
+            done += piece.nbytes
+            tell(progress, done, total)
+    except errors.ProjectionUnreadable as error:
+        return error.cause if error.path == folder else f"{error.path.name}: {error.cause}"
+    except MemoryError as error:
+        raise errors.ProjectionUnreadable(folder, "there is too little memory to read it") from error
+    return None
+
+
+def set_aside(folder: Path, why: str, *, log: Log, cache: ProjectionDatabase, quarantine: Path) -> None:
+    """Move a damaged segment to quarantine, after `salvage`."""
+    salvage(folder, log, cache)
+    Quarantine(quarantine).add(folder, reason=why, built_from=log_range_of(folder))
+
+
+def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:
+    """Store the undamaged vectors of a segment in the embedding cache, by the texts that the log has for its turns.
+
+    Does nothing for a segment of another log. If the log cannot be read or the cache cannot be written, or what says
+    where its vectors are is damaged, the rest is for the model.
+    """
+    epoch = log.epoch()
+    try:
+        manifest = read_manifest(folder)
+        if manifest.recipe != RECIPE or state_of(manifest, log=log, fingerprint=None) is not SegmentState.USABLE:
+            return
+        segment = load(folder, manifest, with_index=False)
+        cache = EmbeddingCache(
+            database, fingerprint=manifest.fingerprint, dimension=manifest.dimension, epoch=log.epoch
+        )
+        for numbers, hashes in hashes_in_log(log, segment):
+            cache.store(vectors_at(segment, dict(zip(hashes, numbers.tolist(), strict=True))), read_in=epoch)
+    except errors.MnemologError as error:
+        structured_log.warning("vectors.not_salvaged", segment=str(folder), error=error)
+
 
 BUILDING: Final = ".building-*"
 
