@@ -23,7 +23,7 @@ from mnemolog.domain.retention import Retention
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
 from mnemolog.forgetting.retention import RetentionReport
 from mnemolog.infra.runtime.files import new_file
-from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.store import MemoryStore
 

@@ -21,9 +21,8 @@ from mnemolog.cli.progress import bar
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_whole
-from mnemolog.projections.history.event_descriptions import describe, signed
 from mnemolog.projections.history.replay import Replay, descent
-from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.history.timeline import Moment, describe, signed
 from mnemolog.projections.read_models import FactChange
 from mnemolog.results import Task, ValueChange
 

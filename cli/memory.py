@@ -28,7 +28,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, one_line, visible_json, visible_lines
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.working_memory import MISSING
-from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task, ValueChange
 from mnemolog.session import SessionAt

@@ -25,7 +25,7 @@ from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.position import parse_time, to_micros
 from mnemolog.domain.scope import covers, parse_scope
 from mnemolog.infra.runtime.files import mapped_to_store_errors, open_file
-from mnemolog.projections.history.event_descriptions import describe, signed
+from mnemolog.projections.history.timeline import describe, signed
 
 COLUMNS: Columns[Distrust] = {
     "position": lambda item: str(item.position),

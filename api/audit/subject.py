@@ -41,7 +41,7 @@ from mnemolog.domain.session import original_of, session_of
 from mnemolog.domain.working_memory import all_values, notes
 from mnemolog.infra.runtime.files import file_to_write
 from mnemolog.projections.context.service import Contexts
-from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import turn_of

@@ -32,7 +32,7 @@ from mnemolog.projections.health.verify import (
     verify,
     witnesses_of,
 )
-from mnemolog.projections.history.event_descriptions import describe
+from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.ports import Progress
 
 POWER_CUT: Final = "power cut"
