@@ -36,7 +36,7 @@ from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.infra.runtime.files import make_folder, read_file, replace_file
 from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.ports import StoreLog
-from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.folders import IndexerLock
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import Indexing
 from mnemolog.projections.sql.opening import opened
+from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
-from mnemolog.projections.vectors.manifest import generation_folders, prefix_of
 from mnemolog.projections.vectors.model_vectors import Models, Vectors, opened_from_anywhere
 from mnemolog.results import Model, ModelActivation, ModelDrop
 
@@ -174,7 +174,7 @@ class ModelService:
 
     def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
         """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
-        from mnemolog.projections.vectors.lock import IndexerLock
+        from mnemolog.projections.vectors.folders import IndexerLock
 
         return IndexerLock(self._root, fingerprint).held()
 

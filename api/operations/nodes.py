@@ -39,7 +39,7 @@ from mnemolog.infra.sqlite import copy_database
 from mnemolog.operations.backup_manifest import copy_file
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import PROJECTIONS
-from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
+from mnemolog.projections.vectors.folders import MANIFEST_FILE, read_manifest
 
 NODE_FILE: Final = ".mnemolog.node"
 """Beside the address of the log, which people write and copy; outside of the projections, which can be deleted."""

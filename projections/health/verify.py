@@ -47,7 +47,7 @@ from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.sql.projection import state_of
-from mnemolog.projections.vectors.manifest import generation_folders, log_range_of, segment_folders
+from mnemolog.projections.vectors.folders import generation_folders, log_range_of, segment_folders
 
 _TAGS: Final = "SELECT name, position, log_id, digest FROM tracking WHERE typeof(digest) = 'blob'"
 IN_QUARANTINE: Final = "quarantined"

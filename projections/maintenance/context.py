@@ -21,8 +21,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import LOST_HISTORY, MEANS, Drift, Quarantine, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import is_damage, opened
-from mnemolog.projections.vectors.lock import IndexerLock
-from mnemolog.projections.vectors.manifest import generation_folders
+from mnemolog.projections.vectors.folders import IndexerLock, generation_folders
 
 _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?")
 """The names that `files.temporary_name` makes, with the files that SQLite keeps beside them."""

@@ -31,6 +31,14 @@ from mnemolog.projections.projector import Indexing
 from mnemolog.projections.quarantine import MEANS, Drift, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
+from mnemolog.projections.vectors.folders import (
+    SegmentState,
+    generation_folders,
+    log_range_of,
+    prefix_of,
+    segment_folders,
+    why_size_invalid,
+)
 from mnemolog.projections.vectors.inventory import (
     FoundGeneration,
     FoundSegment,
@@ -41,14 +49,6 @@ from mnemolog.projections.vectors.inventory import (
     look,
     name_in_quarantine,
     survey,
-)
-from mnemolog.projections.vectors.manifest import (
-    SegmentState,
-    generation_folders,
-    log_range_of,
-    prefix_of,
-    segment_folders,
-    why_size_invalid,
 )
 
 PASSES_MAX: Final = 20

@@ -26,7 +26,7 @@ from mnemolog.projections.sql.packed_vectors import (
     unpack,
     width_of,
 )
-from mnemolog.projections.vectors.manifest import Damaged, readable
+from mnemolog.projections.vectors.folders import Damaged, readable
 
 BLOCK_ROWS: Final = 16
 """Rows per checksum: 9 KiB at 384 components. A lower number costs more checksums, a higher one more reading."""

@@ -16,7 +16,7 @@ from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
-from mnemolog.projections.vectors.manifest import Damaged, prefix_of
+from mnemolog.projections.vectors.folders import Damaged, prefix_of
 from mnemolog.projections.vectors.rendering import RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import (
     CONTENT_BYTES,

@@ -24,7 +24,7 @@ from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.embedder import Embedded, Embedder, text_hashes_of
-from mnemolog.projections.vectors.manifest import (
+from mnemolog.projections.vectors.folders import (
     Damaged,
     Manifest,
     SegmentState,

@@ -12,7 +12,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift, size_of
-from mnemolog.projections.vectors.manifest import (
+from mnemolog.projections.vectors.folders import (
     MANIFEST_FILE,
     Manifest,
     SegmentState,

@@ -23,17 +23,18 @@ from mnemolog.projections.sql.packed_vectors import Vectors
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors.checked_rows import floats
 from mnemolog.projections.vectors.embedder import Embedder
-from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Generation, Snapshot
-from mnemolog.projections.vectors.inventory import look
-from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
-from mnemolog.projections.vectors.manifest import (
+from mnemolog.projections.vectors.folders import (
+    WAIT_S,
     Damaged,
     GenerationFolder,
+    IndexerLock,
     generation_folders,
     generation_name,
     prefix_of,
     segment_folders,
 )
+from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Generation, Snapshot
+from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.segment import Segment
 

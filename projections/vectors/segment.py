@@ -44,7 +44,7 @@ from mnemolog.projections.vectors.checked_rows import (
     StoredRows,
     block_digests,
 )
-from mnemolog.projections.vectors.manifest import (
+from mnemolog.projections.vectors.folders import (
     BLOCKS_FILE,
     CONTENTS_FILE,
     FILES,

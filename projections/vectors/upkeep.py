@@ -25,10 +25,11 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.vectors.checked_rows import SomeRows
 from mnemolog.projections.vectors.embedder import hashes_in_log, text_hashes_of, vectors_at
-from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
-from mnemolog.projections.vectors.manifest import (
+from mnemolog.projections.vectors.folders import (
     VECTORS_FILE,
+    WAIT_S,
     Damaged,
+    IndexerLock,
     Manifest,
     SegmentState,
     generation_folders,

@@ -607,7 +607,7 @@ NO_BOUND = {
         infra/text_file.py LINE_BYTES_MAX UNPACKED_TIMES_MAX UNPACKED_BYTES_MIN
         projections/quarantine.py ITEMS_MAX BYTES_MAX
         projections/sql/database.py SEALED_BYTES_MAX
-        projections/vectors/manifest.py DIMENSION_MAX SEARCHED_MAX
+        projections/vectors/folders.py DIMENSION_MAX SEARCHED_MAX
     """,
     "of a request without a token, in the tests of the guard": "server/http/authentication.py PUBLIC_BODY_MAX",
 }

@@ -13,7 +13,7 @@ from mnemolog.domain.chain import link
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
-from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
+from mnemolog.projections.vectors.folders import MANIFEST_FILE, read_manifest, sealed
 
 
 class Tampering:

@@ -19,7 +19,7 @@ from mnemolog.projections.history.states import evolve
 from mnemolog.projections.sql import database as sealing
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
-from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.folders import IndexerLock
 from mnemolog.projections.vectors.upkeep import salvage
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import FakeClock, HashEncoder, as_typed, forbid_writing

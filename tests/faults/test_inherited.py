@@ -18,7 +18,7 @@ from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
 from mnemolog.adapters.support.graph_checkpoints import Threads
 from mnemolog.adapters.support.items import Items
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.folders import IndexerLock
 from tests.children.forking import CHILD_S, in_child
 from tests.e2e import test_bound_scope
 from tests.limits import children

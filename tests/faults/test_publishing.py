@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
+from mnemolog.projections.vectors.folders import read_manifest, segment_folders
 from tests.children.vector_workers import DIMENSION, QUERIES, answering, answers, hindered, killed, small_parts
 from tests.support import WAIT_S, HashEncoder, as_stored
 

@@ -17,7 +17,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.history import states
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.sql.database import break_seal
-from mnemolog.projections.vectors.manifest import read_manifest
+from mnemolog.projections.vectors.folders import read_manifest
 from tests.children.workers import convert_until_killed
 from tests.faults.test_golden import RELEASES, agree
 from tests.golden.make_store import answers, encoder

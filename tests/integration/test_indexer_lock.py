@@ -6,7 +6,7 @@ import pytest
 
 from mnemolog.domain.errors import IndexerBusy
 from mnemolog.infra.runtime import files
-from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.folders import IndexerLock
 
 
 def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypatch):

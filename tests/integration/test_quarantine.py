@@ -10,7 +10,7 @@ from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.runtime import files
 from mnemolog.projections import quarantine
 from mnemolog.projections.quarantine import Quarantine, identity
-from mnemolog.projections.vectors.manifest import FORMAT, Manifest, log_range_of, segment_name, write_manifest
+from mnemolog.projections.vectors.folders import FORMAT, Manifest, log_range_of, segment_name, write_manifest
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from mnemolog.projections.vectors.checked_rows import (
     floats,
     scores,
 )
+from mnemolog.projections.vectors.folders import read_manifest, segment_folders
 from mnemolog.projections.vectors.generation import run_to_merge
-from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.projections.vectors.search import nearest
 from mnemolog.projections.vectors.segment import build
 from tests.support import HashEncoder, in_thread

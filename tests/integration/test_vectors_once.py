@@ -11,7 +11,7 @@ from mnemolog import MemoryStore
 from mnemolog.projections.sql.embeddings import content_hash
 from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors import generation, projection
-from mnemolog.projections.vectors.manifest import read_manifest, segment_folders, tag_of, write_manifest
+from mnemolog.projections.vectors.folders import read_manifest, segment_folders, tag_of, write_manifest
 from mnemolog.projections.vectors.segment import CONTENT_BYTES, TextHashes, hashes_of
 from tests.support import HashEncoder
 
