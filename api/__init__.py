@@ -55,7 +55,7 @@ _HOMES = {
     "Task": "results",
     "Turn": "projections.read_models",
     "UnknownSession": "errors",
-    "Verification": "projections.health.verify",
+    "Verification": "projections.history.verify",
     "Weights": "projections.recall.weights",
     "acting_as": "domain.request",
     "connect": "server.client.connect",

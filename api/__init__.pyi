@@ -28,8 +28,8 @@ from .operations.backup import restore_backup
 from .operations.moving import copy_store
 from .operations.status import Status
 from .projections.context.answer import Context
-from .projections.health.verify import Verification
 from .projections.history.replay import Replay
+from .projections.history.verify import Verification
 from .projections.read_models import (
     AgentSummary,
     Fact,

@@ -39,8 +39,8 @@ from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
-from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
+from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import RebuildReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import (

@@ -33,7 +33,7 @@ from mnemolog.domain.request import acting_as, as_it_is
 from mnemolog.operations.doctor import DoctorReport, missing_keys, unopened, usual_model
 from mnemolog.operations.doctor import doctor as examine
 from mnemolog.operations.known_backups import after_findings
-from mnemolog.projections.health.verify import Verification
+from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import Issue
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.store import MemoryStore

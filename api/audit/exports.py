@@ -41,7 +41,7 @@ from mnemolog.infra.runtime.files import file_to_write, local_path, publish_fold
 from mnemolog.infra.text_file import TextSource
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.copied_log import opened_copy, verify_copy
-from mnemolog.projections.health.verify import EventChecker
+from mnemolog.projections.history.verify import EventChecker
 from mnemolog.projections.ports import Progress, tell
 
 BATCH_MAX: Final = 1_000

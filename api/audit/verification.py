@@ -22,7 +22,8 @@ from mnemolog.domain.store_layout import SEEN_HEAD
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import Line, append_next_head, read_heads
 from mnemolog.operations.known_backups import noted_witnesses
-from mnemolog.projections.health.verify import (
+from mnemolog.projections.history.timeline import describe
+from mnemolog.projections.history.verify import (
     IN_QUARANTINE,
     Verification,
     Witness,
@@ -32,7 +33,6 @@ from mnemolog.projections.health.verify import (
     verify,
     witnesses_of,
 )
-from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.ports import Progress
 
 POWER_CUT: Final = "power cut"

@@ -41,7 +41,7 @@ from mnemolog.operations.backup_keys import KeysCopy, copied_keys, publish_keys,
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import counting, opened_copy, verify_copy
 from mnemolog.operations.known_backups import KnownBackup, failed_commands, noted_witnesses, remember_backup
-from mnemolog.projections.health.verify import Verification, Witness, witnesses_of
+from mnemolog.projections.history.verify import Verification, Witness, witnesses_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql import checked_json

@@ -14,7 +14,7 @@ from mnemolog.infra.keys.keyring import KeysEngine
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.projections.health.verify import Verification, Witness, verify
+from mnemolog.projections.history.verify import Verification, Witness, verify
 from mnemolog.projections.ports import Progress, tell
 
 _AS_RECORDED: Final = frozenset({Kind.UNDECODABLE, Kind.UNFIT})

@@ -34,7 +34,7 @@ from mnemolog.operations.known_backups import (
     put_keys_back,
     restore_newest_backup,
 )
-from mnemolog.projections.health.verify import (
+from mnemolog.projections.history.verify import (
     Witness,
     lost_turns,
     of_the_file,

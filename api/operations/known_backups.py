@@ -28,7 +28,7 @@ from mnemolog.infra.runtime.files import mapped_to_store_errors, read_file, repl
 from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.backup_manifest import BACKUP_FILE, KEYS_NOTE_FILE
-from mnemolog.projections.health.verify import IN_QUARANTINE, Witness
+from mnemolog.projections.history.verify import IN_QUARANTINE, Witness
 from mnemolog.projections.quarantine import PURGE
 from mnemolog.projections.sql import checked_json
 

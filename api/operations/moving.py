@@ -24,7 +24,7 @@ from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import local_path
 from mnemolog.operations.backup_keys import KeysCopy, copied_keys
 from mnemolog.operations.copied_log import verify_copy
-from mnemolog.projections.health.verify import Witness
+from mnemolog.projections.history.verify import Witness
 from mnemolog.projections.ports import Progress, tell
 
 _NO_KEYS: Final = (

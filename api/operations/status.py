@@ -25,7 +25,7 @@ from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor import missing_keys
 from mnemolog.operations.known_backups import after_findings, noted_witnesses, put_keys_back
 from mnemolog.operations.nodes import Nodes
-from mnemolog.projections.health.verify import FINDINGS_MAX, quick_verify
+from mnemolog.projections.history.verify import FINDINGS_MAX, quick_verify
 from mnemolog.projections.maintenance.context import CacheStatus, LogAtHead, StoreContext, TablesStatus, ViewsStatus
 from mnemolog.projections.maintenance.tables import Cache
 from mnemolog.projections.projection_set import ProjectionSet

@@ -1,1 +1,1 @@
-"""What the log held at a position."""
+"""What the log held at a position, and whether it still is what was recorded."""

@@ -20,8 +20,8 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.operations.known_backups import noted_witnesses
-from mnemolog.projections.health.verify import witnesses_of
 from mnemolog.projections.history.timeline import describe
+from mnemolog.projections.history.verify import witnesses_of
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf

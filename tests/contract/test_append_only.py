@@ -9,7 +9,7 @@ from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
-from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.verify import verify
 from tests.support import append, read_all, settings_of, start
 
 INSERT = "INTO events (position, stream, version, topic, state, key, recorded_at, digest) "

@@ -21,8 +21,8 @@ from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
-from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
+from mnemolog.projections.history.verify import verify
 from tests.children.forking import in_child
 from tests.postgres import connect, put_log_in_postgres
 from tests.support import (

@@ -28,7 +28,7 @@ from mnemolog.eventsourcing import (
 )
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log
-from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.verify import verify
 from tests.contract import factory
 from tests.postgres import put_log_in_postgres
 from tests.support import FakeClock

@@ -10,7 +10,7 @@ from mnemolog.infra import postgres
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress
 from mnemolog.infra.log.postgres.engine import prepare
-from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.verify import verify
 from tests.postgres import stoppable_server
 from tests.support import FakeClock, append, in_thread, read_all, start, wait_until
 

@@ -17,7 +17,7 @@ from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
 from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
-from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.verify import verify
 from tests.contract.test_event_log import keyed
 from tests.interrupts import at_each_line
 from tests.postgres import connect, put_log_in_postgres

@@ -507,7 +507,7 @@ NO_BOUND = {
         infra/log/seen_head.py LINE_BYTES_MAX
         infra/log/sqlite/engine.py ROWS_MAX
         infra/postgres.py POOL_MAX
-        projections/health/verify.py BATCH_MAX
+        projections/history/verify.py BATCH_MAX
         projections/history/replay.py BATCH_MAX
         projections/history/timeline.py BATCH_MAX
         projections/sql/embeddings.py LOOKUP_MAX DELETED_TOGETHER_MAX FREE_PAGES_MAX
@@ -539,7 +539,7 @@ NO_BOUND = {
         infra/log/sqlite/engine.py PROBLEMS_MAX
         projections/context/packing.py STANDING_TOKENS_MAX CHARACTERS_PER_TOKEN_MAX
         projections/context/standing.py CONSIDERED_MAX LIKE_MAX SHOWN_MAX
-        projections/health/verify.py FINDINGS_MAX
+        projections/history/verify.py FINDINGS_MAX
         projections/maintenance/tables.py LISTED_MAX
         projections/recall/hits.py EXCHANGE_TURNS_MAX
         projections/recall/passages.py PASSAGE_CHARACTERS_MAX

@@ -25,7 +25,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations import doctor
 from mnemolog.operations.known_backups import failed_commands, last_backup, remember_backup
-from mnemolog.projections.health import verify
+from mnemolog.projections.history import verify
 from tests.support import HashEncoder
 
 TURNS = 40

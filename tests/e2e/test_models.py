@@ -11,7 +11,7 @@ from mnemolog.domain.choices import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
 from mnemolog.infra.runtime import files
 from mnemolog.projections.maintenance import vectors as maintenance
-from mnemolog.projections.vectors import lock
+from mnemolog.projections.vectors.folders import IndexerLock
 from mnemolog.projections.vectors.projection import VectorProjection
 from tests.support import HalfEncoder, in_thread
 
@@ -238,13 +238,13 @@ def drop_and_build_again(store, both, monkeypatch):
 def test_a_model_is_neither_added_nor_dropped_while_another_process_writes_its_vectors(store, both, monkeypatch):
     """It never pulls a folder from under an indexer: whoever adds or drops takes the lock that indexers take."""
     monkeypatch.setattr(maintenance, "INDEXER_WAIT_S", 0.05)
-    for waiting in (lock.IndexerLock.held.__wrapped__, VectorProjection._write):
+    for waiting in (IndexerLock.held.__wrapped__, VectorProjection._write):
         monkeypatch.setitem(waiting.__kwdefaults__, "wait_s", 0.05)
     store.models.add(both[1])
     second = named(store)["half-1"].fingerprint
     store.session("trip").record("user", "one more")
     for change in (lambda: store.models.drop("half-1"), lambda: store.models.add(both[1])):
-        with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
+        with IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
             change()
         assert named(store)["half-1"].vectors == TURNS
     store.models.add(both[1])

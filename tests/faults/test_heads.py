@@ -13,7 +13,7 @@ from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import WitnessUnreadable
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
-from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.verify import verify
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock
 

@@ -16,7 +16,7 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.projections.health.verify import Witness, verify
+from mnemolog.projections.history.verify import Witness, verify
 from tests.children.workers import append_until_killed
 from tests.faults.test_kill import kill_at_random, whole_batches
 from tests.support import HashEncoder, in_thread, read_all, settings_of, texts_of

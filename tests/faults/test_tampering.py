@@ -11,7 +11,7 @@ from mnemolog.domain.chain import Kind
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
 from mnemolog.infra.log.sqlite.engine import EVENTS as EVENTS_TABLE
-from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.verify import verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder
 

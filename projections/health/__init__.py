@@ -1,1 +1,0 @@
-"""Whether projections match the log, and quarantine for those that do not."""
