@@ -45,43 +45,16 @@ _HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
 SPARSE: Final = "INDEXED BY events_sparse"
 """In SQLite, have a query use the index that holds no turns."""
 _OF_TURNS: Final = f"WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
-_SELECT_TURNS: Final = f"{SELECT} {_OF_TURNS}"
-_SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) FROM events {_OF_TURNS}"
-_SELECT_NOT_TURNS: Final = f"{SELECT} {SPARSE} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
-_SELECT_HEADS: Final = (
-    "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ? AND version > ? ORDER BY version"
-)
-_SELECT_BEGINNINGS: Final = (
-    f"{SELECT} {SPARSE} WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? ORDER BY stream"
-)
-_SELECT_BETWEEN: Final = (
-    f"{SELECT} {SPARSE} WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} "
-    "AND topic = ? ORDER BY stream, version"
-)
-_SELECT_SEALED: Final = "SELECT 1 FROM events WHERE stream = ? AND substr(state, 1, 1) = ? LIMIT 1"
-_SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
-_SELECT_BEFORE: Final = f"{SELECT} WHERE position <= ? ORDER BY position DESC LIMIT 1"
-_SELECT_FIRST_POSITION: Final = "SELECT position FROM events WHERE true ORDER BY position LIMIT 1"
 _SELECT_RANGE: Final = f"{SELECT} WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+_SELECT_STREAM: Final = f"{SELECT} WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
 _SELECT_STREAM_NAMES: Final = (
     "SELECT position, stream FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
-_SELECT_STREAM: Final = f"{SELECT} WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
-_SELECT_AT: Final = f"{SELECT} WHERE position = ?"
-_SELECT_FIRST: Final = f"{SELECT} WHERE stream = ? AND version = 1"
-_SELECT_LAST: Final = f"{SELECT} WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_KEY: Final = f"{SELECT} WHERE stream = ? AND key = ?"
-_SELECT_KEY_AT: Final = "SELECT key FROM events WHERE stream = ? AND version = ?"
-_SELECT_KEYS: Final = "SELECT version, key FROM events WHERE stream = ? AND key IS NOT NULL ORDER BY version"
-_SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_POSITION_AT: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
+_SELECT_SEALED: Final = "SELECT 1 FROM events WHERE stream = ? AND substr(state, 1, 1) = ? LIMIT 1"
 _COUNT_VERSIONS: Final = "SELECT count(*) FROM events WHERE stream = ? AND version > ? AND version <= ?"
-_COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
 _SELECT_STREAMS: Final = (
     "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ? ORDER BY position"
 )
-_SELECT_STREAM_AT: Final = "SELECT position, stream FROM events"
-_SELECT_HEAD_AT: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
 
 
 class LogReader:
@@ -199,16 +172,17 @@ class LogReader:
 
     def digest_at(self, position: int) -> Any:
         """Return the digest as stored at a position, None where there is no event."""
-        return self._value(_SELECT_DIGEST, (position,))
+        return self._value("SELECT digest FROM events WHERE position = ?", (position,))
 
     def recorded_at(self, position: int) -> int | None:
         """Return when the last event at or before a position was recorded, None if there is none."""
-        found = self.event_at(position) or self._one(_SELECT_BEFORE, (position,))
+        last = f"{SELECT} WHERE position <= ? ORDER BY position DESC LIMIT 1"
+        found = self.event_at(position) or self._one(last, (position,))
         return None if found is None else int(found[6])
 
     def first_position(self) -> int | None:
         """Return the lowest position, None for an empty log."""
-        found: int | None = self._value(_SELECT_FIRST_POSITION, ())
+        found: int | None = self._value("SELECT position FROM events WHERE true ORDER BY position LIMIT 1", ())
         return found
 
     def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
@@ -232,7 +206,7 @@ class LogReader:
 
     def streams_at(self, positions: Sequence[int]) -> list[tuple[int, str]]:
         """Return position and stream of the events at positions, in order. Must not read more of them."""
-        return self.events_at(positions, _SELECT_STREAM_AT)
+        return self.events_at(positions, "SELECT position, stream FROM events")
 
     def streams(self, *, after: int, upto: int, limit: int) -> list[tuple[int, str]]:
         """Return position and stream of events in order. Must not read more of them."""
@@ -245,39 +219,41 @@ class LogReader:
 
     def event_at(self, position: int) -> Any:
         """Return the event row at a position."""
-        found = self._one(_SELECT_AT, (position,))
+        found = self._one(f"{SELECT} WHERE position = ?", (position,))
         if found is None:
             self._require_none(position)
         return found
 
     def first_event(self, stream: str) -> Any:
         """Return the event row of version 1."""
-        return self._one(_SELECT_FIRST, (stream,))
+        return self._one(f"{SELECT} WHERE stream = ? AND version = 1", (stream,))
 
     def last_event(self, stream: str) -> Any:
         """Return the event row of the highest version."""
-        return self._one(_SELECT_LAST, (stream,))
+        return self._one(f"{SELECT} WHERE stream = ? ORDER BY version DESC LIMIT 1", (stream,))
 
     def event_with_key(self, stream: str, key: str) -> Any:
         """Return the event row with an idempotency key."""
-        return self._one(_SELECT_KEY, (stream, key))
+        return self._one(f"{SELECT} WHERE stream = ? AND key = ?", (stream, key))
 
     def version(self, stream: str) -> int:
         """Return the highest version of a stream, 0 if it has no events."""
-        return self._value(_SELECT_VERSION, (stream,)) or 0
+        return self._value("SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1", (stream,)) or 0
 
     def key_at(self, stream: str, version: int) -> str | None:
         """Return the idempotency key of a version, None if it has none."""
-        found: str | None = self._value(_SELECT_KEY_AT, (stream, version))
+        found: str | None = self._value("SELECT key FROM events WHERE stream = ? AND version = ?", (stream, version))
         return found
 
     def keys(self, stream: str) -> list[Any]:
         """Return version and idempotency key of the events of a stream that have one, in order."""
-        return self._all(_SELECT_KEYS, (stream,))
+        return self._all(
+            "SELECT version, key FROM events WHERE stream = ? AND key IS NOT NULL ORDER BY version", (stream,)
+        )
 
     def position_at(self, stream: str, version: int) -> int:
         """Return the position of a version that exists."""
-        found = self._value(_SELECT_POSITION_AT, (stream, version))
+        found = self._value("SELECT position FROM events WHERE stream = ? AND version = ?", (stream, version))
         if found is None:
             raise LogDamaged(f"version {version} of {stream!r} is gone")
         return int(found)
@@ -289,32 +265,59 @@ class LogReader:
 
     def not_turns(self, stream: str, *, after: int, page: int = PAGE) -> Iterator[EventRow]:
         """Yield event rows of a stream after a version, without turns. Does not read the turns in between."""
-        return self._rows(_SELECT_NOT_TURNS, lambda row: (stream, row[2]), first=(0, "", after), page=page)
+        return self._rows(
+            f"{SELECT} {SPARSE} WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version",
+            lambda row: (stream, row[2]),
+            first=(0, "", after),
+            page=page,
+        )
 
     def turns_backward(self, stream: str, *, after: int, upto: int, page: int = PAGE) -> Iterator[EventRow]:
         """Yield event rows of the turns with versions in `(after, upto]`, newest first."""
         page = min(page, PAGE)
         return self._rows(
-            _SELECT_TURNS, lambda row: (stream, after, row[2] - 1), first=(0, "", upto + 1), page=page, falling=True
+            f"{SELECT} {_OF_TURNS}",
+            lambda row: (stream, after, row[2] - 1),
+            first=(0, "", upto + 1),
+            page=page,
+            falling=True,
         )
 
     def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield position, version and the first three bytes of the state of those turns, newest first."""
         return self._rows(
-            _SELECT_TURN_HEADS, lambda row: (stream, after, row[1] - 1), first=(0, upto + 1), falling=True
+            f"SELECT position, version, substr(state, 1, 3) FROM events {_OF_TURNS}",
+            lambda row: (stream, after, row[1] - 1),
+            first=(0, upto + 1),
+            falling=True,
         )
 
     def state_heads(self, stream: str) -> Iterator[tuple[int, int, str, bytes]]:
         """Yield position, version, topic and the first three bytes of the state of every event of a stream."""
-        return self._rows(_SELECT_HEADS, lambda row: (stream, row[1]), first=(0, 0), page=LONG_PAGE)
+        return self._rows(
+            "SELECT position, version, topic, substr(state, 1, 3) FROM events "
+            "WHERE stream = ? AND version > ? ORDER BY version",
+            lambda row: (stream, row[1]),
+            first=(0, 0),
+            page=LONG_PAGE,
+        )
 
     def beginnings(self, topic: str) -> Iterator[EventRow]:
         """Yield the event row of every first event of a stream that has this topic. No turns."""
-        return self._rows(_SELECT_BEGINNINGS, lambda row: (topic, row[1]), first=(0, ""))
+        return self._rows(
+            f"{SELECT} {SPARSE} WHERE version = 1 AND {NOT_A_TURN} AND topic = ? AND stream > ? ORDER BY stream",
+            lambda row: (topic, row[1]),
+            first=(0, ""),
+        )
 
     def between(self, first: str, last: str, topic: str) -> Iterator[EventRow]:
         """Yield the event rows of a topic in the streams `first` to `last`, both included. No turns."""
-        return self._rows(_SELECT_BETWEEN, lambda row: (last, *row[1:3], topic), first=(0, first, 0))
+        return self._rows(
+            f"{SELECT} {SPARSE} WHERE stream <= ? AND (stream, version) > (?, ?) AND {NOT_A_TURN} "
+            "AND topic = ? ORDER BY stream, version",
+            lambda row: (last, *row[1:3], topic),
+            first=(0, first, 0),
+        )
 
     def holds_sealed(self, stream: str) -> bool:
         """Whether a stream has encrypted content."""
@@ -344,7 +347,8 @@ class LogReader:
 
     def count(self, topic: str, *, after: int, upto: int) -> int:
         """Return how many events of a topic lie between two positions."""
-        return int(self._one(_COUNT, (topic, after, upto))[0])
+        query = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
+        return int(self._value(query, (topic, after, upto)))
 
     def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
         """Return the stream of every event of a topic between two positions."""
@@ -352,7 +356,9 @@ class LogReader:
 
     def state_head_at(self, position: int) -> Any:
         """Return stream, version, topic and the first three bytes of the state of an event."""
-        return self._one(_SELECT_HEAD_AT, (position,))
+        return self._one(
+            "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?", (position,)
+        )
 
     def versions(
         self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
