@@ -89,7 +89,7 @@ class Proposals:
         self._facts = facts
         self._forgetting = forgetting
         self._clock = clock
-        self._four_eyes = four_eyes
+        self.four_eyes = four_eyes
         self._kept: LruCache[str, FoldedState[State]] = LruCache(STREAMS_KEPT_MAX)
 
     def propose(
@@ -159,7 +159,7 @@ class Proposals:
         """Approve proposals, or with a reason decline them. See `MemoryStore.approve` and `MemoryStore.decline`."""
         given = [positions] if isinstance(positions, int | Proposal) else positions
         named = [checked_position("positions", name_of(item, Proposal, "positions")) for item in given]
-        made = {position: self._made(position) for position in dict.fromkeys(named)}
+        made = {position: self.made(position) for position in dict.fromkeys(named)}
         changes = {str(position): edit for position, edit in (edits or {}).items()}
         for unknown in changes.keys() - {*map(str, made)}:
             raise errors.InvalidInput("edits", f"{unknown!r} is no position among those that are approved")
@@ -179,7 +179,7 @@ class Proposals:
                 if (known := self._open_in(tx, stream, position, wanted)) is None:
                     continue
                 if declined is None:
-                    if self._four_eyes and known.proposed_by == current_actor():
+                    if self.four_eyes and known.proposed_by == current_actor():
                         why = f"the proposal at position {position} is your own; another person has to approve it"
                         raise errors.InvalidInput("positions", why)
                     with _superseded(position, changes.get(str(position), {})):
@@ -305,6 +305,10 @@ class Proposals:
                     return replace(item, takes=dict(plan.counts))
         return item
 
+    def waiting(self) -> int:
+        """Return how many proposals are open now."""
+        return sum(item.state == "open" for item in self._each(None))
+
     def _each(self, as_of: When | None) -> Iterator[Proposal]:
         """Yield the proposals of every scope, as they are now or were as of a position or time."""
         known = None if as_of is None else known_at("as_of", as_of, self._log)
@@ -315,7 +319,8 @@ class Proposals:
             for item in self._state(stream, None if known is None else known.upto).values():
                 yield item.at(now)
 
-    def _made(self, position: Position) -> Proposal:
+    def made(self, position: Position) -> Proposal:
+        """Return a proposal without what it would change. Raises `InvalidInput`."""
         found = self._log.event_at(position)
         stream = "" if found is None else found.stream
         shown = stream.startswith(PROPOSALS) and self._visible.shows_stream(stream)

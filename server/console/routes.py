@@ -30,6 +30,7 @@ from mnemolog.server.console import (
     lineage_page,
     live_page,
     overview_page,
+    proposals_page,
     recall_page,
     receipts_page,
     review_page,
@@ -66,7 +67,16 @@ REPORTS: Final = ("/health", "/audit/verify")
 NAVIGATION: Final = (
     ("Look", {"/": "Overview", "/sessions": "Sessions", "/facts": "Facts", "/lineage": "Lineage", "/live": "Live"}),
     ("Ask", {"/recall": "Recall", "/context": "Context", "/diff": "What changed", "/review": "Review"}),
-    ("Keep", {"/health": "Health", "/audit": "Audit", "/forgetting": "Forgetting", "/tokens": "Tokens"}),
+    (
+        "Keep",
+        {
+            "/health": "Health",
+            "/audit": "Audit",
+            "/proposals": "Proposals",
+            "/forgetting": "Forgetting",
+            "/tokens": "Tokens",
+        },
+    ),
 )
 """The menu: groups of pages. A page that the caller may not open is left out."""
 THEMES: Final = ("auto", "light", "dark")
@@ -102,7 +112,8 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
 
 _MODULES: Final = (
     *(overview_page, sessions_page, session_page, facts_page, lineage_page, live_page, recall_page),
-    *(receipts_page, context_page, diff_page, review_page, health_page, audit_page, forgetting_page, jobs, tokens_page),
+    *(receipts_page, context_page, diff_page, review_page, proposals_page, health_page, audit_page, forgetting_page),
+    *(jobs, tokens_page),
 )
 _FOUND: Final = [item for module in _MODULES for item in vars(module).values()]
 PAGES: Final = tuple(item for item in _FOUND if isinstance(item, Page))
@@ -192,7 +203,7 @@ class Console:
         return self._page(request, of.template, of.title, data, **await self._surroundings(request, at))
 
     async def _surroundings(self, request: Request, at: AsOf) -> dict[str, Any]:
-        """Return what is around a page as of a moment: the bar of time, and the scopes to choose from."""
+        """Return what is around a page as of a moment: the bar of time, scopes to choose from, and what waits now."""
         if wants_json(request):
             return {}
         scope = text(request.query_params, "scope")
@@ -200,7 +211,8 @@ class Console:
         def look(store: MemoryStore) -> dict[str, Any]:
             with suppress(errors.MnemologError):
                 scopes, narrow = sessions_page.known_scopes(store), store.within(scope) if scope else store
-                return {"at": at, "bar": time_bar(narrow, at), "scopes": scopes}
+                waiting = store.parts.proposals.waiting()
+                return {"at": at, "bar": time_bar(narrow, at), "scopes": scopes, "waiting": waiting}
             return {"at": at, "bar": time_bar(store, at), "scopes": []}
 
         return await read(request.state.caller.store, look)
@@ -268,13 +280,14 @@ class Console:
         at: AsOf | None = None,
         bar: TimeBar | None = None,
         scopes: Sequence[str] = (),
+        waiting: int = 0,
         status: int = 200,
     ) -> Response:
         is_refusal, accepted = isinstance(data, ErrorPage), request.headers.get("accept", "")
         if wants_json(request) or (is_refusal and ("text/html" not in accepted or is_program(request.url.path))):
             kind = PROBLEM_JSON if is_refusal else "application/json"
             return Response(to_printable_json(data, enc_hook=as_plain), status_code=status, media_type=kind)
-        around = {"at": at, "bar": bar, "scopes": scopes}
+        around = {"at": at, "bar": bar, "scopes": scopes, "waiting": waiting}
         html = self._templates.get_template(template).render(data=data, **around, **self._shell(request, title))
         return Response(html, status_code=status, media_type="text/html")
 

@@ -23,6 +23,7 @@ MENU: Final = {
     "Review": "/review",
     "Health": "/health",
     "Audit": "/audit",
+    "Proposals": "/proposals",
     "Forgetting": "/forgetting",
     "Tokens": "/tokens",
 }
@@ -48,6 +49,7 @@ ADDRESSES: Final = (
     "/review",
     "/health",
     "/audit",
+    "/proposals",
     at("/forgetting", sessions=TO_FORGET),
     "/tokens",
 )

@@ -1,16 +1,19 @@
-"""Twelve tasks of an auditor, each from the first page, within three clicks; and with the keyboard alone.
+"""Thirteen tasks of an auditor, each from the first page, within three clicks; and with the keyboard alone.
 
 On 13 November a tool says that the return window is 90 days, and on the 17th an agent tells that to a customer.
 """
 
+import re
 from datetime import datetime
 
 import pytest
 from playwright.sync_api import expect
 
 from mnemolog import MemoryStore, acting_as
+from mnemolog.types import AssertFact
 from tests.browser.long_memory import encoder
 from tests.browser.serving import serving
+from tests.browser.test_every_page import scrolls_sideways
 from tests.support import FakeClock
 
 CUSTOMER = "acme/support/customer"
@@ -47,6 +50,10 @@ def make(folder):
             with acting_as(who):
                 store.recall("How long is the return window?", 5, scope="acme/support", receipt=True)
         talk(f"{CUSTOMER}/call-3", 18, ("assistant", "I was wrong: the return window is 30 days."))
+        with acting_as("desk"):
+            store.assert_fact("window/days", 90, scope=CUSTOMER)
+            for days in (30, 31):
+                store.propose(AssertFact("window/days", days), scope=CUSTOMER, why="the rules say so")
         store.admin.catch_up_vectors()
         return wrong.position, answer.position
 
@@ -225,3 +232,30 @@ def test_which_answers_of_the_last_week_would_change(auditor):
     for width in 360, 1440, 1920:
         auditor.page.set_viewport_size({"width": width, "height": 900})
         assert auditor.person.barriers() == []
+
+
+def test_what_an_agent_proposed_is_declined_and_the_history_says_by_whom(auditor):
+    """What is so now is beside what would be. Keys tick it, lead on and back, and to the reason. Nobody is kept out."""
+    auditor.menu("Proposals")
+    first = auditor.main.locator("#proposals > li").first
+    expect(first.get_by_role("heading", level=3)).to_have_text([re.compile("^Now"), "Then"])
+    first.get_by_text("Change it before").evaluate("it => { it.parentElement.open = true }")
+    for width in 360, 1440, 1920:
+        auditor.page.set_viewport_size({"width": width, "height": 900})
+        assert auditor.person.barriers() == []
+        assert not scrolls_sideways(auditor.page)
+    name = first.get_by_role("heading", level=2).inner_text()
+    if auditor.by == "keyboard":
+        auditor.reach(first.get_by_role("checkbox"))
+        for key in "xjkd":
+            auditor.page.keyboard.press(key)
+        expect(first.get_by_role("checkbox")).to_be_checked()
+    else:
+        auditor.reach(first.get_by_label("Reason for a no"))
+    auditor.page.keyboard.type(f"a guess, says the {auditor.by}")
+    auditor.page.keyboard.press("Enter")
+    expect(auditor.main.get_by_role("status")).to_contain_text("Decided")
+    auditor.page.goto("/proposals?state=declined")
+    declined = auditor.main.locator("#proposals > li", has_text=f"a guess, says the {auditor.by}")
+    expect(declined).to_contain_text("by local")
+    assert declined.get_by_role("heading", level=2).inner_text() == name.strip()

@@ -74,9 +74,9 @@ REACHED = {
     "trust_again": ("distrust", Why.PERSON, "POST /distrust/end"),
     "distrusts": ("distrusted", Why.FEW, "/session"),
     "propose": ("propose", "propose_fact", Why.LOOKS),
-    "proposals": ("proposals", Why.PERSON, Why.LOOKS),
-    "approve": ("approve", Why.PERSON, Why.LOOKS),
-    "decline": ("decline", Why.PERSON, Why.LOOKS),
+    "proposals": ("proposals", Why.PERSON, "/proposals"),
+    "approve": ("approve", Why.PERSON, "POST /proposals/approve"),
+    "decline": ("decline", Why.PERSON, "POST /proposals/decline"),
     "backup": ("backup", Why.OPERATOR, Why.OPERATOR),
     "rebuild": ("rebuild", Why.OPERATOR, Why.OPERATOR),
     "session.at": (

@@ -142,6 +142,19 @@ document.addEventListener("keydown", (event) => {
   if (good) [good.checked, bad.checked] = [!good.checked && !bad.checked, good.checked];
 });
 
+// The proposals, while the focus is on one: to the next or the one before, tick it, approve it, say why not.
+document.addEventListener("keydown", (event) => {
+  const item = event.target.closest("#proposals > li");
+  const isTyping = event.target.closest("input:not([type=checkbox]), textarea") || event.ctrlKey || event.metaKey || event.altKey;
+  if (!item || isTyping) return;
+  const next = { j: item.nextElementSibling, k: item.previousElementSibling }[event.key];
+  next?.querySelector("h2 :is(input, a)").focus();
+  const found = item.querySelector({ x: "[type=checkbox]", a: ".yes button", d: "[name=reason]" }[event.key] ?? "none");
+  if (event.key === "d") found?.focus();
+  else found?.click();
+  if (found || next) event.preventDefault();
+});
+
 // A text is copied by a button, where the browser lets a page do that.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
