@@ -1,11 +1,12 @@
-"""Forgetting: what would become unreadable, a typed confirmation, and the certificate afterwards."""
+"""Forgetting: what it would take, a typed confirmation, the certificate; and what is forgotten at an age, or held."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -16,9 +17,10 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.display import counted
-from mnemolog.domain.events import ForgetRequested
+from mnemolog.domain.events import RETENTION_STREAM, ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.result import Result
+from mnemolog.domain.retention import Retention
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
@@ -27,7 +29,7 @@ from mnemolog.server.console import parameters
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Refused, action, page
+from mnemolog.server.console.page import Refused, action, page, redirect
 from mnemolog.server.console.rendering import excerpt, in_words, moment
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
@@ -190,9 +192,7 @@ async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int)
         previews = (
             _session_preview(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
         )
-        named = selection.positions[:PER_PAGE]
-        events = (EventLine.of(it) for at in named for it in blocking.audit.timeline(after=at - 1, upto=at))
-        return tuple(previews), tuple(events)
+        return tuple(previews), _lines(blocking, selection.positions[:PER_PAGE])
 
     sessions, events = await read(store, look)
     return ForgetPreview(
@@ -205,6 +205,10 @@ async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int)
         questions=tuple(_question(item) for item in report.asked),
         confirm=tuple(filter(None, (selection.name, str(report.events)))),
     )
+
+
+def _lines(store: MemoryStore, positions: Iterable[int]) -> tuple[EventLine, ...]:
+    return tuple(EventLine.of(item) for at in positions for item in store.audit.timeline(after=at - 1, upto=at))
 
 
 async def _rehearsed(store: AsyncMemoryStore, selection: Selection) -> ForgetReport:
@@ -352,3 +356,58 @@ def _past(found: history.Request) -> PastErasure:
 
 def _total(event: ForgetRequested) -> Counter[str]:
     return sum((Counter(target.counts) for target in event.targets), Counter())
+
+
+class RetentionPage(Result, frozen=True, kw_only=True):
+    """How long what is said in each scope is kept, and what has to stay."""
+
+    retention: Retention
+    decisions: tuple[EventLine, ...]
+    """The last rules that were set, and holds that were placed or lifted, newest first."""
+
+
+@page("/retention", title="Retention", template="retention.html", whole=True)
+async def retention(_request: Request, caller: Caller, at: AsOf) -> RetentionPage:
+    """Show the rules and the holds as of the moment, and who decided on them."""
+
+    def look(store: MemoryStore) -> RetentionPage:
+        events = chain.from_iterable(events_of(store).read_stream(RETENTION_STREAM, upto=at.position))
+        last = deque((item.position for item in events), PER_PAGE)
+        return RetentionPage(retention=store.admin.retention(as_of=at.when), decisions=_lines(store, reversed(last)))
+
+    return await read(caller.store, look)
+
+
+@action("/retention", title="Retention", verb="admin", whole=True)
+async def set_ages(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Set how long what is said in a scope is kept."""
+    await caller.store.admin.set_retention(
+        parameters.text(form, "scope"),
+        max_age=parameters.text(form, "max_age") or None,
+        min_age=parameters.text(form, "min_age") or None,
+        by="recorded" if parameters.text(form, "recorded") else "said",
+        keep_facts=bool(parameters.text(form, "keep_facts")),
+    )
+    return redirect("/retention")
+
+
+@action("/retention/hold", title="Retention", verb="admin", whole=True)
+async def hold(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Place a hold on a scope."""
+    await caller.store.admin.hold(parameters.text(form, "scope"), reason=parameters.text(form, "reason"))
+    return redirect("/retention")
+
+
+@action("/retention/lift", title="Retention", verb="admin", whole=True)
+async def lift_hold(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Lift a hold."""
+    named = parameters.position(form, "hold") or ORIGIN
+    await caller.store.admin.lift_hold(named, reason=parameters.text(form, "reason"))
+    return redirect("/retention")
+
+
+@action("/retention/preview", title="Retention", verb="forget", needs_write=False, whole=True)
+async def preview_retention(request: Request, caller: Caller, _form: QueryParams) -> Response:
+    """Look at what a run would forget now, in the background. Changes nothing."""
+    work = partial(caller.store.admin.apply_retention, dry_run=True)
+    return await jobs_of(request).start(request, caller, "What retention would forget now", work, back="/retention")

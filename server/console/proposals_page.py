@@ -19,7 +19,7 @@ from mnemolog.domain.result import Result
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, limited, page, redirect
-from mnemolog.server.console.rendering import in_words, url
+from mnemolog.server.console.rendering import url
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
@@ -36,8 +36,6 @@ class ShownProposal(Result, frozen=True, kw_only=True):
     """The kind of its act; empty if that was forgotten."""
     fields: dict[str, str]
     """What may be edited, as it is typed; empty for an act that is no fact."""
-    takes: dict[str, int]
-    """What would become unreadable, or be distrusted, in words."""
 
     @classmethod
     def of(cls, item: Proposal) -> ShownProposal:
@@ -46,7 +44,6 @@ class ShownProposal(Result, frozen=True, kw_only=True):
             proposal=item,
             do="" if item.act is None else str(item.act.__struct_config__.tag),
             fields=_fields(item.act),
-            takes=in_words(item.takes or {}),
         )
 
     @property
@@ -63,7 +60,7 @@ class ProposalsPage(Result, frozen=True, kw_only=True):
     later: Position | None
     """Pass it as `after` for those that follow; None if there are none."""
     four_eyes: bool
-    """Whether nobody may approve what they proposed."""
+    """Whether people cannot approve what they proposed."""
     decided: tuple[int, ...]
     """Those that the form just decided."""
 

@@ -103,6 +103,7 @@ def environment() -> Environment:
         typed=as_typed,
         moment=moment,
         when=when,
+        in_words=lambda counts: in_words(counts).items(),
         json=shown_json,
         compact=lambda value: to_printable_json(value).decode(),
     )

@@ -74,6 +74,7 @@ NAVIGATION: Final = (
             "/audit": "Audit",
             "/proposals": "Proposals",
             "/forgetting": "Forgetting",
+            "/retention": "Retention",
             "/tokens": "Tokens",
         },
     ),

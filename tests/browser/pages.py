@@ -25,6 +25,7 @@ MENU: Final = {
     "Audit": "/audit",
     "Proposals": "/proposals",
     "Forgetting": "/forgetting",
+    "Retention": "/retention",
     "Tokens": "/tokens",
 }
 """The pages of the menu by their names in it."""
@@ -50,6 +51,7 @@ ADDRESSES: Final = (
     "/health",
     "/audit",
     "/proposals",
+    "/retention",
     at("/forgetting", sessions=TO_FORGET),
     "/tokens",
 )

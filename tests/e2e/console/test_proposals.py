@@ -48,10 +48,15 @@ def test_each_proposal_is_shown_with_what_is_so_now_and_then_and_the_menu_counts
     assert changes["city"] == ("Porto", "Lisbon")
     assert changes["retract"] == ("Porto", None)
     assert changes["standing"] == (["Always answer in metric"], [])
-    assert items[waiting["forget"]]["takes"]["turns said"] == 1
     page = writer.get("/proposals").text
     said = items[waiting["city"]]["proposal"]["because"][0]
-    for shown in (f'href="/event/{said}"', "<bdi>agent</bdi>", "&lt;b&gt;it barks&lt;/b&gt;", "6 open"):
+    for shown in (
+        f'href="/event/{said}"',
+        "<bdi>agent</bdi>",
+        "&lt;b&gt;it barks&lt;/b&gt;",
+        "turns said: <strong>1",
+        "6 open",
+    ):
         assert shown in page, shown
     assert "5 open" in writer.as_caller("read", scope="acme/ada").get("/").text
     assert len(writer.json(f"/proposals?at={waiting['city']}")["proposals"]) == 1
@@ -125,3 +130,28 @@ def test_a_bound_person_decides_in_their_scope_and_with_four_eyes_nobody_their_o
         refused = both.submit("/proposals/approve", {"positions": waiting["own"]})
         assert (refused.status_code, "is your own" in refused.text) == (400, True)
         assert both.submit("/proposals/decline", {"positions": waiting["own"], "reason": "mine"}).status_code == 303
+
+
+def test_ages_and_holds_are_set_and_lifted_and_a_run_is_previewed(waiting, store, clock, console):
+    """By who may admin. The history names who did it, also once a hold is lifted; as of then it was there."""
+    admin = console.as_caller("read", "admin", "forget")
+    ages = {"scope": "acme", "max_age": "180d", "min_age": "30d", "keep_facts": "yes"}
+    for path, fields in (("", ages), ("/hold", {"scope": "acme/ada", "reason": "case <4711>"})):
+        assert admin.submit(f"/retention{path}", fields).headers["location"] == "/retention"
+    (rule,), (held,) = store.admin.retention().rules, store.admin.retention().holds
+    assert (rule.max_age, rule.min_age, rule.by, rule.keep_facts, held.actor) == ("180d", "30d", "said", True, "ada")
+    clock.advance(seconds=200 * 86_400)
+    previewed = admin.submit("/retention/preview", {})
+    assert "A hold keeps 1 turn" in admin.get(previewed.headers["location"]).text
+    assert admin.submit("/retention/lift", {"hold": held.position, "reason": ""}).status_code == 400
+    for browser, form in ((console.as_caller("read", "record", "approve"), False), (console, False), (admin, True)):
+        assert ("/retention/lift" in browser.get("/retention").text) == form
+        assert browser.submit("/retention/lift", {"hold": held.position, "reason": "closed"}).status_code == (
+            303 if form else 403
+        )
+    assert admin.follow(admin.submit("/retention/preview", {}))["result"]["turns"] == 1
+    assert store.turns("call"), "a preview forgets nothing"
+    said = [(item["what"], item["actor"]) for item in admin.json("/retention")["decisions"]]
+    assert (said[0], len(said)) == ((f"hold of position {held.position} lifted: closed", "ada"), 3)
+    assert "case &lt;4711&gt;" in admin.get(f"/retention?at={held.position}").text
+    assert admin.as_caller("read", "admin", scope="acme").get("/retention").status_code == 403
