@@ -29,7 +29,7 @@ from benchmarks.quality.metrics import auroc
 from benchmarks.quality.shapes import Corpus, Question, read_set
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
-from mnemolog.cli.progress import bar
+from mnemolog.cli.command import bar
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.question import question
 from mnemolog.projections.recall.ranking import Page

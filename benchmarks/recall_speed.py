@@ -30,7 +30,7 @@ from benchmarks.hashed_words import HashedWords
 from benchmarks.quality.encoder import Remembering
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
-from mnemolog.cli.progress import bar
+from mnemolog.cli.command import bar
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 FIELDS: Final = "text=text,session=conversation,scope=conversation,speaker=speaker,key=turn_id,time=time"

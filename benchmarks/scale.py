@@ -39,7 +39,7 @@ from benchmarks.hashed_words import HashedWords
 from benchmarks.quality.plot import COLOURS, panels
 from benchmarks.scale_children import WHOLE, Asked, Plan, opened
 from mnemolog import MemoryStore
-from mnemolog.cli.progress import Phase, phases
+from mnemolog.cli.command import Phase, phases
 
 SIZES: Final = (100_000, 250_000, 520_000, 1_000_000)
 """Turns at which a store that grows is measured, and at the end."""

@@ -12,9 +12,7 @@ import typer
 from msgspec import structs
 
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, UsageError, app, fail
-from mnemolog.cli.arguments import DryRun, open_store
-from mnemolog.cli.output import answer, console
-from mnemolog.cli.progress import bar
+from mnemolog.cli.command import DryRun, answer, bar, console, open_store
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport, RestoreReport, restore_backup

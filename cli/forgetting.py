@@ -13,10 +13,19 @@ import typer
 
 from mnemolog.audit.secret_scan import Secret
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, fail, typed
-from mnemolog.cli.arguments import DryRun, Yes, open_store, session_called
-from mnemolog.cli.output import Columns, answer, console, print_json, print_table
-from mnemolog.cli.progress import bar
-from mnemolog.cli.status import NODE_COLUMNS
+from mnemolog.cli.command import (
+    Columns,
+    DryRun,
+    Yes,
+    answer,
+    bar,
+    console,
+    open_store,
+    print_json,
+    print_table,
+    session_called,
+)
+from mnemolog.cli.store import NODE_COLUMNS
 from mnemolog.domain import errors, events
 from mnemolog.domain.display import counted, dated, named, one_line, visible
 from mnemolog.domain.retention import Retention

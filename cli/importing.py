@@ -17,10 +17,20 @@ import typer
 from mnemolog.adapters.importers.import_files import FilePreview, ImportReport, holds_turns, import_files, preview_files
 from mnemolog.audit.exports import import_log, is_log_export
 from mnemolog.audit.results import LogImport
-from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
-from mnemolog.cli.arguments import DryRun, given_time, open_store, store_with_model
-from mnemolog.cli.progress import Phase, bar, phases
+from mnemolog.cli.command import (
+    DryRun,
+    Phase,
+    answer,
+    bar,
+    console,
+    given_time,
+    note,
+    open_store,
+    phases,
+    print_json,
+    store_with_model,
+)
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible
@@ -142,8 +152,8 @@ def _import_log(folder: Path, files: list[Path], *, keys: Path | None, dry_run: 
     if dry_run:
         raise typer.BadParameter("an exported log is imported as it is: --dry-run is for conversations")
     with bar("importing") as progress:
-        answer = import_log(files[0], folder, keys=keys, progress=progress)
-    output.answer(answer, _show_log, as_json=as_json)
+        found = import_log(files[0], folder, keys=keys, progress=progress)
+    answer(found, _show_log, as_json=as_json)
 
 
 def _store(
@@ -162,7 +172,7 @@ def _store(
         if not holds_turns(files, format=format, fields=fields, skip_bad=skip_bad):
             raise Refused(_no_turns(map(str, files)), hint=_NO_TURNS_HINT) from None
         opened = open_store(folder, model=chosen_model(model), background=False)
-        output.note(f"created the store {folder}")
+        note(f"created the store {folder}")
         return opened
 
 
@@ -173,28 +183,28 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
         try:
             store.admin.catch_up_vectors(progress=phase("embedding"))
         except errors.ModelError as error:
-            output.note(Hint(f"nothing was embedded: {error}; ", error.hint))
+            note(Hint(f"nothing was embedded: {error}; ", error.hint))
 
 
 def _answer_report(report: ImportReport, *, as_json: bool) -> None:
-    output.answer(report, _show_report, as_json=as_json)
+    answer(report, _show_report, as_json=as_json)
     if not report.turns:
         fail(_no_turns(report.empty), hint=_NO_TURNS_HINT)
     for path in report.empty:
-        output.note(f"no turns in {path}")
+        note(f"no turns in {path}")
 
 
 def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: bool) -> None:
     if as_json:
-        output.print_json(previews)
+        print_json(previews)
     else:
         for preview in previews:
             _show_preview(preview)
         refused = sum(len(preview.refused) for preview in previews)
         if refused and not skip_bad:
             skipped = counted(refused, "line")
-            output.note(f"the import would stop at the first bad line; with --skip-bad it leaves out {skipped}")
-        output.note(f"nothing was written; to import: {_again(without='--dry-run')}")
+            note(f"the import would stop at the first bad line; with --skip-bad it leaves out {skipped}")
+        note(f"nothing was written; to import: {_again(without='--dry-run')}")
     if not any(preview.turns for preview in previews):
         fail(_no_turns(preview.path for preview in previews), hint=_NO_TURNS_HINT)
 
@@ -213,10 +223,10 @@ def _show_report(report: ImportReport) -> None:
     text = f"{counted(report.turns, 'turn')} read from {counted(report.files, 'file')}, {report.recorded:,} recorded, "
     text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
     text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
-    output.console().line(text)
+    console().line(text)
     _show_left_out(report.left_out)
     for path in report.skipped:
-        output.note(f"skipped {path}: no conversations")
+        note(f"skipped {path}: no conversations")
     for line in report.refused:
         print(f"refused: {visible(line)}", file=sys.stderr)
 
@@ -225,12 +235,12 @@ def _show_left_out(left_out: dict[str, int]) -> None:
     if left_out:
         reasons = [f"{count:,} {reason}" for reason, count in left_out.items()]
         more = f" and {len(reasons) - _REASONS_SHOWN:,} more" if len(reasons) > _REASONS_SHOWN else ""
-        output.console().line("left out: ", ", ".join(reasons[:_REASONS_SHOWN]), more)
+        console().line("left out: ", ", ".join(reasons[:_REASONS_SHOWN]), more)
 
 
 def _show_preview(preview: FilePreview) -> None:
     """Print what an import of one file would record; refused lines go to stderr."""
-    out = output.console()
+    out = console()
     counts = f"{counted(preview.turns, 'turn')} in {counted(preview.sessions, 'session')}"
     out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
     for target, described in (_NOT_MAPPED | preview.mapping if preview.mapping else {}).items():
@@ -248,15 +258,15 @@ def _show_preview(preview: FilePreview) -> None:
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)
     if len(preview.refused) > _REFUSED_SHOWN:
-        output.note(f"{len(preview.refused) - _REFUSED_SHOWN:,} more are refused")
+        note(f"{len(preview.refused) - _REFUSED_SHOWN:,} more are refused")
 
 
-def _show_log(answer: LogImport) -> None:
+def _show_log(found: LogImport) -> None:
     """Print what an import did to the store."""
-    out = output.console()
-    out.line(f"{counted(answer.events, 'event')} of log {answer.log_id} imported into a new store")
-    out.line(f"head {answer.head}")
-    if answer.needs_keys:
+    out = console()
+    out.line(f"{counted(found.events, 'event')} of log {found.log_id} imported into a new store")
+    out.line(f"head {found.head}")
+    if found.needs_keys:
         remedy = "import into another folder with `--keys FOLDER`, a copy of its keys or the store it is from"
         out.line(f"its content is encrypted, and cannot be read without its keys: {remedy}", style="yellow")
 
@@ -333,7 +343,7 @@ def _stop_at_signals() -> threading.Event:
 
 def _tell(report: Report, *, as_json: bool) -> None:
     if as_json:
-        output.print_json(report, indent=-1)
+        print_json(report, indent=-1)
     else:
         sys.stdout.write(_news(report) + "\n")
         for refusal in report.refusals:

@@ -16,7 +16,6 @@ import typer
 
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.receipt_audit import LIMIT, AuditedReceipt, ReceiptAudit, Verdict
-from mnemolog.cli import output
 from mnemolog.cli.app import (
     EXIT_FAILED,
     RECEIPTS_VARIABLE,
@@ -27,19 +26,24 @@ from mnemolog.cli.app import (
     app,
     typed,
 )
-from mnemolog.cli.arguments import (
+from mnemolog.cli.command import (
     WHEN,
     AfterPosition,
     AsOf,
+    Columns,
     Full,
+    answer,
+    bar,
+    console,
     given_time,
+    note,
+    note_more,
     open_store,
     position_or_time,
+    print_list,
     session_called,
     store_with_model,
 )
-from mnemolog.cli.output import console, note
-from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, named, one_line, visible_lines
@@ -187,7 +191,7 @@ def recall(
     """
     with store_with_model(store, model) as opened:
         with bar("searching"):
-            answer = opened.recall(
+            found = opened.recall(
                 query,
                 k=k,
                 session=None if session is None else session_called(opened, session).id,
@@ -197,16 +201,16 @@ def recall(
                 after=after,
                 **question_of(asked),
             )
-        words = (lambda answer: print(answer.explain())) if explain else partial(_show_recall, full=full)
-        output.answer(answer, words, as_json=as_json)
+        words = (lambda found: print(found.explain())) if explain else partial(_show_recall, full=full)
+        answer(found, words, as_json=as_json)
         if not as_json and asked["as_of"] is None:
-            _note_unembedded(opened, answer, store, model)
+            _note_unembedded(opened, found, store, model)
 
 
-def _note_unembedded(store: MemoryStore, answer: Recall, folder: Path, model: str) -> None:
+def _note_unembedded(store: MemoryStore, found: Recall, folder: Path, model: str) -> None:
     """Print to stderr that not all turns were searched by meaning, and the command that embeds the rest."""
-    if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
-        missing = log_of(store).count(topic=TurnRecorded.topic, after=answer.vectors_cover, upto=answer.head)
+    if found.vectors_cover is not None and found.vectors_cover < found.head:
+        missing = log_of(store).count(topic=TurnRecorded.topic, after=found.vectors_cover, upto=found.head)
         if missing:
             chosen = () if model == DEFAULT_MODEL else ("--model", model)
             have = "has" if missing == 1 else "have"
@@ -241,8 +245,8 @@ def find(
             limit=limit,
             **filters_of(filters),
         )
-    output.answer(found, partial(_show_found, search=search, full=full), as_json=as_json)
-    output.note_more(found)
+    answer(found, partial(_show_found, search=search, full=full), as_json=as_json)
+    note_more(found)
 
 
 @app.command("audit", cls=StoreCommand)
@@ -264,7 +268,7 @@ def audit(
     """
     with store_with_model(store, model) as opened, bar("auditing", of="receipts") as progress:
         found = opened.audit.receipts(since=since, after=after, limit=limit, progress=progress)
-    output.answer(found, _show_audit, as_json=as_json)
+    answer(found, _show_audit, as_json=as_json)
     if not found.sound:
         raise typer.Exit(EXIT_FAILED)
 
@@ -283,15 +287,15 @@ def wanted_metadata(given: list[str] | tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _show_recall(answer: Recall, *, full: bool) -> None:
+def _show_recall(found: Recall, *, full: bool) -> None:
     """Print hits, best first, with their source, and what the answer is based on."""
     out = console()
-    for number, hit in enumerate(answer.hits, 1):
+    for number, hit in enumerate(found.hits, 1):
         place = (f"{number}.", "bold"), " ", (f"@{hit.position}", "cyan"), f" {dated(hit.said_at)} "
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
-        found = ", ".join(f"{_BY[leg]} #{rank}" for leg, rank in hit.ranks.items())
+        ranks = ", ".join(f"{_BY[leg]} #{rank}" for leg, rank in hit.ranks.items())
         like = "" if hit.similarity is None else f", similarity {hit.similarity:.2f}"
-        out.line(*place, (who, "dim"), "  ", (f"relevance {hit.relevance:.2f}", "green"), f" ({found}){like}")
+        out.line(*place, (who, "dim"), "  ", (f"relevance {hit.relevance:.2f}", "green"), f" ({ranks}){like}")
         source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
         out.line(f"   {source}", style="dim")
         around = sorted({turn.position: turn for turn in (*hit.before, *hit.after, *hit.exchange)}.items())
@@ -304,17 +308,17 @@ def _show_recall(answer: Recall, *, full: bool) -> None:
         if hit.repeated:
             out.line(f"   said {len(hit.repeated) + 1} times", style="dim")
         _show_neighbours(out, [turn for position, turn in around if position > hit.position], full=full)
-    out.line("; ".join(_basis(answer)), style="dim")
-    if not answer.fits:
+    out.line("; ".join(_basis(found)), style="dim")
+    if not found.fits:
         note(NOTHING_FITS)
-    if answer.next is not None:
-        print(f"more: --after {answer.next}", file=sys.stderr)
-    if answer.stale is not None:
-        note(f"from projections alone, {answer.stale}")
-    for leg, why in answer.unavailable_legs.items():
+    if found.next is not None:
+        print(f"more: --after {found.next}", file=sys.stderr)
+    if found.stale is not None:
+        note(f"from projections alone, {found.stale}")
+    for leg, why in found.unavailable_legs.items():
         note(f"not searched {_BY[leg]}: {why}" if leg in _BY else f"the {leg} did not answer: {why}")
-    if answer.vectors_lag is not None:
-        note(f"the vectors are behind: {answer.vectors_lag}")
+    if found.vectors_lag is not None:
+        note(f"the vectors are behind: {found.vectors_lag}")
 
 
 def _passage(hit: Hit) -> str:
@@ -323,17 +327,17 @@ def _passage(hit: Hit) -> str:
     return f"{marked(hit.passage, hit.text)}{rest}"
 
 
-def _basis(answer: Recall) -> Iterator[str]:
+def _basis(found: Recall) -> Iterator[str]:
     """Yield what an answer is based on."""
-    how = " and ".join(_BY[leg] for leg in answer.legs) or "by nothing"
-    then = "" if answer.as_of is None else ", as of then"
-    yield f"{counted(len(answer.hits), 'hit')}, searched {how} up to position {answer.head}{then}"
-    if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
-        yield f"{_BY[VECTOR]} only up to position {answer.vectors_cover}"
-    if answer.left_out:
-        yield f"left out: {answer.left_out} below {answer.min_relevance:g}"
-    if answer.receipt is not None:
-        yield f"receipt @{answer.receipt}"
+    how = " and ".join(_BY[leg] for leg in found.legs) or "by nothing"
+    then = "" if found.as_of is None else ", as of then"
+    yield f"{counted(len(found.hits), 'hit')}, searched {how} up to position {found.head}{then}"
+    if found.vectors_cover is not None and found.vectors_cover < found.head:
+        yield f"{_BY[VECTOR]} only up to position {found.vectors_cover}"
+    if found.left_out:
+        yield f"left out: {found.left_out} below {found.min_relevance:g}"
+    if found.receipt is not None:
+        yield f"receipt @{found.receipt}"
 
 
 def _show_found(turns: Sequence[Turn], search: Search, *, full: bool) -> None:
@@ -418,10 +422,10 @@ def context(
     with store_with_model(store, model) as opened, bar("searching"):
         of = None if session is None else session_called(opened, session)
         found = opened.context(query, tokens, session=of, cover=cover, **question_of(asked))
-    output.answer(found, _show_context, as_json=as_json)
+    answer(found, _show_context, as_json=as_json)
 
 
-STANDING: output.Columns[StandingStatement] = {
+STANDING: Columns[StandingStatement] = {
     "kind": lambda said: said.kind.value,
     "text": lambda said: cut(f"{said.key}: {said.text}" if said.key else said.text, full=False),
     "said": lambda said: dated(said.said_at),
@@ -450,12 +454,12 @@ def standing(
     if end is not None:
         with open_store(store, create=False, background=False) as opened:
             ended = opened.end_standing(end, reason=reason)
-        output.answer({"ended": ended}, "ended" if ended else "it had ended before", as_json=as_json)
+        answer({"ended": ended}, "ended" if ended else "it had ended before", as_json=as_json)
         return
     with store_with_model(store, model) as opened:
         of = None if session is None else session_called(opened, session)
         found = opened.standing(query, scope=scope, session=of, as_of=as_of)
-    output.print_list(found, STANDING, as_json=as_json, last="" if found else "no standing statements")
+    print_list(found, STANDING, as_json=as_json, last="" if found else "no standing statements")
 
 
 def _show_context(found: Context) -> None:
@@ -463,12 +467,12 @@ def _show_context(found: Context) -> None:
         print(visible_lines(found.text))
     left_out = Counter(item.why for item in found.left_out)
     parts = [f"{count:,} {_WHY_LEFT_OUT[why]}" for why, count in sorted(left_out.items())]
-    output.note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
+    note("; ".join([f"{found.tokens:,} of {found.budget:,} tokens ({found.counted_by})", *parts]))
     if not found.fits:
-        output.note(NOTHING_FITS)
+        note(NOTHING_FITS)
     if found.stale is not None:
-        output.note(f"from projections alone, {found.stale}")
+        note(f"from projections alone, {found.stale}")
     for leg, why in found.unavailable_legs.items():
-        output.note(f"the {leg} did not answer: {why}")
+        note(f"the {leg} did not answer: {why}")
     if found.receipt is not None:
-        output.note(f"receipt @{found.receipt}")
+        note(f"receipt @{found.receipt}")

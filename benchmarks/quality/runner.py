@@ -21,7 +21,7 @@ from benchmarks.quality.results import LEVELS, BudgetResult, DatasetResult, Figu
 from benchmarks.quality.shapes import Corpus, Question, reason_against
 from mnemolog import MemoryStore, Recall
 from mnemolog.adapters.importers import import_files
-from mnemolog.cli.progress import bar
+from mnemolog.cli.command import bar
 
 DEPTH: Final = 100
 """Turns asked for, so that they come from ten sessions where there are as many."""

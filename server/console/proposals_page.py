@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import read
-from mnemolog.domain.acts import Act, AssertFact
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import Act, AssertFact
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.result import Result

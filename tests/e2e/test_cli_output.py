@@ -319,7 +319,7 @@ def test_recall_and_status_say_which_turns_have_no_vector_and_what_embeds_them(f
         session.record_many([{"role": "user", "text": f"number {n}", "key": str(n)} for n in range(1, 200)])
     assert f"no vectors on disk yet, only in the cache (embeddings.db): `mnemolog project {folder}` makes" in shown
     monkeypatch.setattr("mnemolog.cli.app.chosen_model", lambda _: HashEncoder())
-    monkeypatch.setattr("mnemolog.cli.arguments.chosen_model", lambda _: HashEncoder())
+    monkeypatch.setattr("mnemolog.cli.command.chosen_model", lambda _: HashEncoder())
     ran = run("recall", folder, "number")
     assert f"note: 135 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
     assert run("project", folder).returncode == 0

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.cli.progress import bar, phases
+from mnemolog.cli.command import bar, phases
 from mnemolog.domain.display import Bytes
 from mnemolog.projections.sql import projection
 from mnemolog.projections.sql.conversation_views import Views

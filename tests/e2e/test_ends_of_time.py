@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, MnemologError, Weights
 from mnemolog.adapters.support.context import context_for
-from mnemolog.cli.arguments import given_time
+from mnemolog.cli.command import given_time
 from mnemolog.domain.display import dated
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import to_micros

@@ -70,8 +70,8 @@ def test_a_command_imports_only_commands_that_print_the_same(tmp_path):
         "except SystemExit: print(sorted(name for name in sys.modules if name.startswith('mnemolog.cli.')))"
     )
     for arguments, loaded in (
-        (["head", str(tmp_path)], {"status"}),
-        (["notes", "--help"], {"memory"}),
+        (["head", str(tmp_path)], {"store"}),
+        (["notes", "--help"], {"sessions"}),
         (["--help"], set()),
         (["nonsense"], set()),
     ):

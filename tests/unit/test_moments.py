@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import typer
 
-from mnemolog.cli.arguments import given_time
+from mnemolog.cli.command import given_time
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import parse_valid_time

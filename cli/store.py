@@ -1,0 +1,602 @@
+"""Commands on the store as a whole: create it, look at it, check it, and rebuild its projections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+import typer
+
+from mnemolog.cli.app import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    AsJson,
+    Group,
+    ModelName,
+    Refused,
+    Store,
+    StoreCommand,
+    app,
+    chosen_model,
+    fail,
+    typed,
+)
+from mnemolog.cli.command import (
+    Columns,
+    DryRun,
+    Yes,
+    answer,
+    bar,
+    console,
+    note,
+    open_store,
+    phases,
+    print_list,
+    print_table,
+    store_with_model,
+)
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain import errors
+from mnemolog.domain.choices import LANGUAGES, short
+from mnemolog.domain.display import counted, dated
+from mnemolog.domain.errors import ModelUnavailable
+from mnemolog.domain.hints import Hint, remedy
+from mnemolog.domain.request import acting_as, as_it_is
+from mnemolog.forgetting.results import NodeStatus
+from mnemolog.infra.log.open import database_script, prepare_database
+from mnemolog.infra.log.postgres.address import is_url
+from mnemolog.infra.log.sqlite.engine import LOG_FILE
+from mnemolog.operations.doctor import DoctorReport, missing_keys, unopened, usual_model
+from mnemolog.operations.doctor import doctor as examine
+from mnemolog.operations.known_backups import after_findings
+from mnemolog.operations.service import Rebuildable
+from mnemolog.operations.status import Status, WalStatus
+from mnemolog.projections.history.verify import Verification
+from mnemolog.projections.maintenance.context import PRESENT, Issue, RebuildReport
+from mnemolog.projections.quarantine import Drift, QuarantinedItem
+from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.store import MemoryStore
+
+_CACHE: Final = "embeddings.db"
+_QUIET: Final = ("current", "present", "other-model")
+_NOTHING: Final = "Nothing to do"
+
+
+@app.command("init", cls=StoreCommand)
+def init(
+    store: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of the store, or URL of a PostgreSQL database for logs.")
+    ],
+    plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt; then nothing can be forgotten.")] = False,
+    language: Annotated[
+        str | None, typer.Option(help=f"Language of its conversations: {', '.join(LANGUAGES)}.")
+    ] = None,
+    log: Annotated[str | None, typer.Option(help="In a database: the name of the log.")] = None,
+    local: Annotated[
+        Path | None, typer.Option(help="With --log: the store's folder on this machine, to give to other commands.")
+    ] = None,
+    keys: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another database, for the keys of encrypted content.")
+    ] = None,
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="Print the SQL that prepares the database; change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a store in a new or empty folder. Its content is encrypted, unless --plain is given.
+
+    With the URL of a database, make the tables and roles for logs; with --log and --local, create a store there too.
+
+    Example: mnemolog init memory/
+    """
+    if print_sql:
+        typer.echo(database_script(apart=keys is not None), nl=False)
+        return
+    if is_url(store):
+        made = prepare_database(store, keys=keys)
+        if log is None and local is None:
+            what = "the database is" if keys is None else "both databases are"
+            console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
+            return
+    where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
+    before = ", there before" if (Path(store).expanduser() / LOG_FILE).exists() else ""
+    with open_store(store, encrypt=False if plain else None, language=language, **where) as opened:
+        if is_url(store):  # The log may be an old one, and the node new.
+            with suppress(errors.KeysMissing):
+                opened.admin.catch_up_views()
+        status = opened.status()
+    answer(status, f"store {status.path}{before}, log {status.log_id}, head {status.head}", as_json=as_json)
+
+
+@app.command("status", cls=StoreCommand)
+def status(store: Store, as_json: AsJson = False) -> None:
+    """Print the head of the log and how far each projection has followed it.
+
+    Example: mnemolog status memory/
+    """
+    with open_store(store, create=False) as opened:
+        found = opened.status()
+    answer(found, _show_status, as_json=as_json)
+
+
+@app.command("head", cls=StoreCommand)
+def head(
+    store: Store,
+    append: Annotated[
+        Path | None,
+        typer.Option(
+            "--append",
+            metavar="FILE",
+            help="Append the head to this file, unless the file's last head contradicts the log.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print position and digest of the log's last event, to keep elsewhere as a witness.
+
+    Example: mnemolog head memory/ --append /mnt/elsewhere/heads.jsonl
+    """
+    with open_store(store, create=False) as opened:
+        found = opened.head() if append is None else opened.audit.append_head(append)
+    answer(found, print, as_json=as_json)
+
+
+def _show_status(status: Status) -> None:
+    """Print the state of a store, and what to do about projections that are not current."""
+    out = console()
+    read_only = ", read-only" if status.read_only else ""
+    out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}{read_only}")
+    out.line(f"head {status.head}:{status.digest}")
+    out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status.wal)}" if status.wal else status.database)
+    views = status.views
+    holds = f"{counted(status.sessions, 'session')}, {counted(status.turns, 'turn')}"
+    rows = [("views", views.state, str(views.position), f"{views.behind_events:,}", holds)]
+    actions = [("views", views.state, views.action)]
+    for followed in status.tables:
+        rows.append((followed.name, followed.state, str(followed.position), f"{followed.behind_events:,}", ""))
+        actions.append((followed.name, followed.state, followed.action))
+    for item in status.vectors:
+        name = " ".join(filter(None, ("vectors", item.model, short(item.fingerprint))))
+        rows.append((name, item.state, str(item.covers), f"{item.behind_events:,}", _holds(item)))
+        state = f"{counted(item.behind_events, 'event')} behind" if item.state == Drift.BEHIND else item.state
+        actions.append((name, state, item.action))
+    for cache in status.caches:
+        rows.append((cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB"))
+        actions.append((cache.name, cache.state, cache.action))
+    out.rows(("projection", "state", "to", "behind", "holds"), rows)
+    print_table(status.nodes, NODE_COLUMNS)
+    if not status.vectors and status.stale is None:
+        cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
+        where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
+        out.advice(Hint(f"{where}: ", remedy("admin.catch_up_vectors"), " makes them"), style="dim")
+    for name, state, action in actions:
+        if state not in _QUIET and not action.startswith(_NOTHING):
+            out.advice(Hint(f"{name}: {state}: ", action), style="yellow")
+    for item in status.vectors:
+        for segment in item.unused:
+            where = f"{item.generation}/{segment.name}"
+            out.line(f"not used: {where}: {segment.state}: {segment.why}", style="dim")
+    if status.quarantine.items:
+        lie = f"{counted(status.quarantine.items, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
+        out.advice(Hint(f"{lie}: ", status.quarantine.action), style="yellow")
+    for warning in status.warnings:
+        out.advice(Hint("WARNING: ", warning), style="bold red")
+
+
+def _wal(wal: WalStatus) -> str:
+    size = f"write-ahead log {wal.bytes / 1e6:.1f} MB"
+    return f"{size}, {counted(wal.waiting_frames, 'page')} waiting" if wal.why else size
+
+
+def _holds(item: GenerationStatus) -> str:
+    parts = [counted(item.vectors, "vector"), f"{counted(item.segments, 'segment')}, {item.bytes / 1e6:.1f} MB"]
+    if item.skipped:
+        parts.append(f"{counted(len(item.skipped), 'turn')} refused by the model")
+    return ", ".join(parts)
+
+
+NODE_COLUMNS: Final[Columns[NodeStatus]] = {
+    "node": lambda item: item.node,
+    "folder": lambda item: item.label,
+    "to": lambda item: str(item.position),
+    "behind": lambda item: f"{item.behind_events:,}",
+    "last seen": lambda item: dated(item.seen_at),
+    "": lambda item: "this one" if item.here else "",
+}
+
+
+@app.command("nodes", cls=StoreCommand)
+def nodes(
+    store: Store,
+    remove: Annotated[
+        str | None, typer.Option("--remove", metavar="NODE", help="Remove a node that is gone for good.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the nodes of a log in PostgreSQL: how far each has read, and when it was last seen. A folder has none.
+
+    Example: mnemolog nodes memory/
+    """
+    with open_store(store, create=False) as opened:
+        if remove is not None and not opened.admin.remove_node(remove):
+            known = ", ".join(item.node for item in opened.admin.nodes()) or "none"
+            raise Refused(f"there is no node {remove!r}", hint=f"the nodes of this log: {known}")
+        found = opened.admin.nodes()
+    print_list(found, NODE_COLUMNS, as_json=as_json, last=counted(len(found), "node"))
+
+
+quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, which are kept with the reason.")
+app.add_typer(quarantine, name="quarantine")
+
+_STYLES: Final = {"note": "dim", "problem": "yellow", "log": "bold red"}
+
+
+@app.command("doctor", cls=StoreCommand)
+def doctor(
+    store: Store,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed. The log is never changed.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte, and compare the views with the log.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --fix would do; change nothing.")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on with a log that has lost events; an event says so.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", help="With --accept-loss: why.")] = "",
+    actor: Annotated[
+        str, typer.Option("--actor", metavar="NAME", help="With --accept-loss: who decides it.")
+    ] = "operator",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="The model of the vectors that --fix updates; by default the one the store uses."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the problems of a store, with consequence and remedy. Exit 0: none, 1: problems, 3: log or keys damaged.
+
+    Example: mnemolog doctor memory/ --deep --dry-run
+
+    Example: mnemolog doctor memory/ --accept-loss --actor ada --reason "the disk of the 3rd of May is gone"
+    """
+    try:
+        with _opened(store, model) as opened, bar("examining") as progress, acting_as(actor):
+            parts = opened.parts
+            if accept_loss and not dry_run:
+                opened.admin.doctor(accept_loss=True, reason=reason)
+            found = examine(
+                *(parts.layout, parts.log, parts.projections),
+                deep=deep,
+                fix=fix and not dry_run,
+                progress=progress,
+                model_given=model is not None,
+            )
+    except (errors.LogDamaged, errors.LogUnreachable) as error:
+        found = unopened(store, error, deep=deep)
+    answer(found, partial(_show_report, dry_run=dry_run), as_json=as_json)
+    if not found.healthy:
+        raise typer.Exit(EXIT_DAMAGED if found.log_damaged else EXIT_FAILED)
+
+
+def _opened(store: Path, model: str | None) -> MemoryStore:
+    """Open a store with the model that was given, or else with the one that it uses."""
+    if model is None:
+        with open_store(store, create=False) as opened:
+            parts = opened.parts
+            model = usual_model(parts.layout, parts.log, parts.projections)
+    return open_store(store, model=chosen_model(model or "none"), create=False, background=False)
+
+
+@quarantine.command("list", cls=StoreCommand)
+def list_quarantine(store: Store, as_json: AsJson = False) -> None:
+    """List the items in quarantine: what they were, why and when they were moved there.
+
+    Example: mnemolog quarantine list memory/
+    """
+    with open_store(store, create=False) as opened:
+        found = opened.admin.quarantine().items()
+    columns = {
+        "name": lambda item: item.name,
+        "was": lambda item: item.was,
+        "state": lambda item: item.state,
+        "since": lambda item: "" if item.when is None else dated(item.when),
+        "bytes": lambda item: f"{item.bytes:,}",
+        "reason": lambda item: item.reason,
+    }
+    print_list(found, columns, as_json=as_json, last=_size(found))
+
+
+@quarantine.command("purge", cls=StoreCommand)
+def purge(
+    store: Store,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete all items in quarantine. A segment ahead of the log is evidence of lost events: list before you purge.
+
+    Example: mnemolog quarantine purge memory/ --yes
+    """
+    looking = dry_run or not yes
+    with open_store(store, create=False) as opened:
+        items = opened.admin.quarantine().purge(dry_run=looking)
+    answer({"dry_run": looking, "items": items}, _show_purged, as_json=as_json)
+    if not yes and not dry_run:
+        fail("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
+
+
+def _show_report(found: DoctorReport, *, dry_run: bool) -> None:
+    """Print every finding, and the verdict."""
+    out = console()
+    shown = [(item, item.matters, _done(item, dry_run=dry_run)) for item in found.findings]
+    for (item, matters, done), following in zip_longest(shown, shown[1:]):
+        out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) ", item.why)
+        if following is None or following[1:] != (matters, done):  # Once for findings of which the same is true.
+            out.line(f"  {matters}", style="dim")
+            out.advice(Hint("  ", done))
+    out.line(_verdict(found), f"; head {found.head}")
+    if found.checked:
+        out.line(f"checked: {'; '.join(found.checked)}", style="dim")
+    if found.not_checked:
+        how = (": ", found.full_check, " checks all of it") if found.full_check else ()
+        out.advice(Hint(f"not checked: {'; '.join(found.not_checked)}", *how), style="dim")
+
+
+def _verdict(found: DoctorReport) -> tuple[str, str]:
+    if found.log_damaged:
+        keys = all(item.what == "keys" for item in found.findings if item.severity == "log")
+        if keys:
+            return "THE KEYS OF THE LOG cannot be used", "red"
+        return "THE LOG IS DAMAGED, or a witness contradicts it", "red"
+    if found.healthy:
+        fixed = any(item.fixed for item in found.findings)
+        return f"no problems {'left' if fixed else 'found'} in what was checked", "green"
+    left = sum(1 for item in found.findings if item.severity == "problem" and not item.fixed)
+    return counted(left, "problem"), "yellow"
+
+
+def _done(item: Issue, *, dry_run: bool) -> str:
+    if item.outcome:
+        return Hint("fixed: " if item.fixed else "not fixed: ", item.outcome)
+    if dry_run:
+        return "--fix would fix this" if item.fixable else Hint("--fix cannot fix this: ", item.action)
+    return item.action
+
+
+def _show_purged(done: dict[str, Any]) -> None:
+    for item in done["items"]:
+        console().line(f"{item.name}  ({item.was}: {item.state})")
+    console().line(f"{'would delete' if done['dry_run'] else 'deleted'} {_size(done['items'])}")
+
+
+def _size(items: Sequence[QuarantinedItem]) -> str:
+    return f"{counted(len(items), 'item')}, {counted(sum(item.bytes for item in items), 'byte')}"
+
+
+@app.command("verify", cls=StoreCommand)
+def verify(
+    store: Store,
+    expect_head: Annotated[
+        str | None, typer.Option(metavar="POSITION:DIGEST", help="A head that `mnemolog head` printed earlier.")
+    ] = None,
+    heads: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of heads; each one is checked.")] = None,
+    contents: Annotated[bool, typer.Option("--contents", help="Also decrypt all content, which takes longer.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify the whole history of a store. Exit status 3 if it is damaged, or the key of its keys is missing.
+
+    Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
+    """
+    with open_store(store, create=False) as opened, bar("verifying") as progress:
+        found = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
+        with as_it_is():
+            keys = missing_keys(opened.parts.log)
+    answer(found, _show_verification, as_json=as_json)
+    if found.moved_to:
+        note(f"the log takes no more events: it was moved to {found.moved_to}")
+    if keys is not None:
+        note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
+    if keys is not None and keys.wrapped and found.sound:
+        fail("the content was not verified", hint=keys.hint, status=EXIT_DAMAGED)
+    if not found.sound:
+        fail("the history does not verify", hint=after_findings(store, found.findings), status=EXIT_DAMAGED)
+
+
+def _show_verification(found: Verification) -> None:
+    """Print the verdict, and every finding with its position."""
+    out = console()
+    for item in found.findings:
+        stream = item.stream or "the log"
+        out.line(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red")
+    for loss in found.accepted:
+        out.line(loss)
+    if found.findings_left_out:
+        out.line(f"... and {found.findings_left_out:,} more")
+    verdict = ("sound", "green") if found.sound else ("DAMAGED" if found.damaged else "NOT SOUND", "red")
+    if found.unfit:
+        out.line(f"{counted(found.unfit, 'event')} of this log did not come from mnemolog")
+    if found.confirmable:
+        keys = counted(found.confirmable, "idempotency key")
+        out.line(f"{keys} of an earlier server tell of content: a guess can be confirmed, also after it is forgotten")
+    looked = f"{counted(found.events, 'event')} in {counted(found.streams, 'stream')}"
+    out.line(verdict, f": {looked}, {counted(found.witnesses, 'witness', 'witnesses')} checked")
+    out.line(f"head {found.head}:{found.digest}")
+
+
+@app.command("project", cls=StoreCommand)
+def project(
+    store: Store,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Embed all turns that have no vector yet.
+
+    Example: mnemolog project memory/
+    """
+    if chosen_model(model) is None:
+        raise ModelUnavailable(None, "without a model there is nothing to embed with (`--model none`)")
+    with store_with_model(store, model) as opened, bar("embedding") as progress:
+        report = opened.admin.catch_up_vectors(progress=progress)
+    print_build(report, [report], as_json=as_json)
+
+
+@app.command("rebuild", cls=StoreCommand)
+def rebuild(
+    store: Store,
+    projection: Annotated[
+        str,
+        typer.Argument(metavar="[vectors|views|all]", help="What to rebuild."),
+    ] = "all",
+    dry_run: DryRun = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip turns that the model refuses.")] = False,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild projections from the log. The old ones answer until the new ones are complete.
+
+    Example: mnemolog rebuild memory/ vectors --dry-run
+    """
+    reports: list[RebuildReport] = []
+    parts: tuple[Rebuildable, ...] = ("views", "vectors") if projection == "all" else (cast(Rebuildable, projection),)
+    with store_with_model(store, model) as opened, phases() as phase:
+        for part in parts:
+            progress = phase(f"rebuilding {part}")
+            reports += opened.rebuild(part, dry_run=dry_run, skip_bad=skip_bad, progress=progress)
+    print_build(reports, reports, as_json=as_json)
+
+
+def print_build(built: Any, reports: list[RebuildReport], *, as_json: bool) -> None:
+    """Print how much was built of what was expected. Exits with a failure if that is less."""
+    answer(built, lambda _: _show_reports(reports), as_json=as_json)
+    if not all(report.complete for report in reports):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_reports(reports: list[RebuildReport]) -> None:
+    out = console()
+    for item in reports:
+        embedded = counted(item.encoded_texts, "text")
+        if item.dry_run:
+            text = f"{counted(item.expected_turns, 'turn')} to read, {embedded} to embed; nothing was changed"
+        else:
+            rate = item.built_turns / item.seconds if item.seconds else 0.0
+            text = f"expected {item.expected_turns:,}, built {counted(item.built_turns, 'turn')} up to {item.upto}"
+            text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {embedded} embedded"
+            text += f", {counted(item.skipped_turns, 'turn')} skipped" if item.skipped_turns else ""
+        out.line((item.projection, "bold"), f": {text}")
+
+
+models = typer.Typer(cls=Group, help="Change the embedding model without interrupting readers.")
+app.add_typer(models, name="model")
+
+Known = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|FINGERPRINT",
+        help="A model as in `model list`, or 8 digits of its fingerprint.",
+    ),
+]
+
+
+@app.command("language", cls=StoreCommand)
+def language(
+    store: Store,
+    language: Annotated[
+        str | None, typer.Argument(metavar="[LANGUAGE]", help=f"The new language: {', '.join(LANGUAGES)}.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the language whose word endings the text index removes, or change it. Then all turns are indexed again.
+
+    Example: mnemolog language memory/ de
+    """
+    with open_store(store, create=False) as opened:
+        changed = language is not None and opened.admin.set_language(language)
+        if changed:
+            opened.admin.catch_up_views()
+        code = opened.admin.language()
+    line = f"{code} ({LANGUAGES.get(code, code)}){', all turns indexed again' if changed else ''}"
+    answer({"language": code, "changed": changed}, line, as_json=as_json)
+
+
+@models.command("list", cls=StoreCommand)
+def list_models(store: Store, as_json: AsJson = False) -> None:
+    """List the models that have vectors here or were ever activated.
+
+    Example: mnemolog model list memory/
+    """
+    with open_store(store, create=False) as opened:
+        found = opened.models.list()
+    columns = {
+        "model": lambda item: item.name,
+        "fingerprint": lambda item: short(item.fingerprint),
+        "state": lambda item: item.state,
+        "to": lambda item: str(item.covers),
+        "behind": lambda item: f"{item.behind_events:,}",
+        "vectors": lambda item: f"{item.vectors:,}",
+        "activated": lambda item: (
+            "" if item.activated_at is None else f"at {item.activated_at}{', active' if item.active else ''}"
+        ),
+    }
+    active = any(item.active for item in found)
+    last = "" if active else "no model was activated: a store uses the model that it is opened with"
+    print_list(found, columns, as_json=as_json, last=last)
+
+
+@models.command("add", cls=StoreCommand)
+def add(
+    store: Store,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name or folder of a SentenceTransformer model.")],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build the vectors of another model, while the active one answers. An interrupted build is resumed.
+
+    Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5
+    """
+    with open_store(store, create=False) as opened, bar("embedding") as progress:
+        report = opened.models.add(model, dry_run=dry_run, progress=progress)
+    print_build(report, [report], as_json=as_json)
+
+
+@models.command("activate", cls=StoreCommand)
+def activate(store: Store, model: Known, as_json: AsJson = False) -> None:
+    """Make a model the active one in every process. To go back, activate the former one again.
+
+    Example: mnemolog model activate memory/ BAAI/bge-small-en-v1.5
+    """
+    with open_store(store, create=False) as opened, bar("catching up") as progress:
+        activated = opened.models.activate(model, progress=progress)
+    word = "activated" if activated.appended else "was active already, since it was activated"
+    line = f"{activated.model} ({short(activated.fingerprint)}) {word} at position {activated.position}"
+    line += f"; its vectors go to {activated.covers}, {counted(activated.encoded_texts, 'text')} embedded"
+    answer(activated, line, as_json=as_json)
+
+
+@models.command("drop", cls=StoreCommand)
+def drop(
+    store: Store,
+    model: Known,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    own: Annotated[
+        str,
+        typer.Option(
+            "--model", envvar="MNEMOLOG_MODEL", help="The store's own model; not dropped while no model is active."
+        ),
+    ] = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a model's vectors. Without --yes, only print what would be removed.
+
+    Example: mnemolog model drop memory/ 7f3a90c1 --yes
+    """
+    with open_store(store, model=chosen_model(own), create=False) as opened:
+        dropped = opened.models.drop(model, dry_run=dry_run or not yes)
+    word = "would remove" if dropped.dry_run else "removed"
+    line = f"{dropped.model} ({short(dropped.fingerprint)}): {word} {counted(len(dropped.generations), 'generation')}"
+    line += f" of {counted(dropped.vectors, 'vector')} and {counted(dropped.embeddings, 'text')} of the embedding cache"
+    answer(dropped, line, as_json=as_json)
+    if not (yes or dry_run):
+        fail("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")
