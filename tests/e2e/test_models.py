@@ -1,19 +1,23 @@
-"""Changing the model of a store: beside the others, by one event, and back."""
+"""The model of a store: changed by one event and back, loaded while recalls go on, missing, and not wanted."""
 
+import asyncio
 import shutil
+import sys
+import warnings
 
 import pytest
 
 import mnemolog
-from mnemolog import MemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore, ModelUnavailable
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.choices import MODELS_STREAM
+from mnemolog.domain.errors import EncodingFailed, ModelWarning, install_command
 from mnemolog.domain.events import ModelActivated
 from mnemolog.infra.runtime import files
 from mnemolog.projections.maintenance import vectors as maintenance
 from mnemolog.projections.vectors.folders import IndexerLock
 from mnemolog.projections.vectors.projection import VectorProjection
-from tests.support import HalfEncoder, in_thread
+from tests.support import HalfEncoder, Picky, SlowToLoad, in_thread
 
 TURNS = 30
 
@@ -317,3 +321,211 @@ def test_activations_outside_their_stream_and_unknown_models_in_it_do_no_harm(st
         store.models.activate("ab" * 4)
     assert store.models.activate("half-0").appended
     assert model_of(store) == first
+
+
+@pytest.fixture
+def slow():
+    return SlowToLoad()
+
+
+@pytest.fixture
+def unloaded(folder, clock, slow):
+    with MemoryStore.open(folder, model=slow, clock=clock, background=False) as unloaded:
+        session = unloaded.start_session("trip")
+        for number in range(6):
+            session.record("user", f"tea number{number}")
+        yield unloaded
+
+
+def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_is_loaded(unloaded, slow):
+    """Of the store, of a session, as of an offset; it calls no model and says why. Then it is as any other."""
+    session = unloaded.session("trip")
+
+    def asked():
+        yield unloaded.recall("tea", wait_for_model=False)
+        yield session.recall("tea", wait_for_model=False)
+        yield unloaded.recall("tea", as_of=4, wait_for_model=False)
+
+    for answer in asked():
+        assert answer.legs == ("text",)
+        assert answer.vectors_cover is None
+        assert "not loaded" in answer.unavailable_legs["vector"]
+        assert answer.hits
+    assert slow.calls == []
+    slow.may.set()
+    unloaded.models.load()
+    for answer in asked():
+        assert answer.legs == ("text", "vector")
+        assert answer.unavailable_legs == {}
+
+
+def test_what_must_have_vectors_waits_for_the_model(unloaded, slow):
+    """The vector mode, and a recall at least up to a position, whatever else was said."""
+    for how in ({"mode": "vector"}, {"min_position": 3}):
+        with MemoryStore.open(unloaded.path, model=(fresh := SlowToLoad()), background=False) as other:
+            fresh.may.set()
+            assert "vector" in other.recall("tea", wait_for_model=False, **how).legs
+
+
+def test_later_pages_of_a_recall_without_the_model_do_without_it(unloaded, slow):
+    """Loaded in between: no turn comes twice, none is left out."""
+    pages = [unloaded.recall("tea", k=2, wait_for_model=False)]
+    slow.may.set()
+    unloaded.models.load()
+    while pages[-1].next is not None:
+        pages.append(unloaded.recall("tea", k=2, after=pages[-1].next))
+    positions = [hit.position for page in pages for hit in page.hits]
+    assert len(positions) == len(set(positions)) == 6
+    assert {page.legs for page in pages} == {("text",)}
+
+
+def test_the_receipt_of_such_a_recall_reproduces(unloaded, slow):
+    """An audit asks it without vectors too, though the model is there now."""
+    unloaded.recall("tea", k=2, wait_for_model=False, receipt=True)
+    slow.may.set()
+    unloaded.models.load()
+    assert unloaded.audit.receipts().sound
+
+
+def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, unloaded):
+    """And not that it would be loaded some day."""
+    with MemoryStore.open(folder, model=None) as other:
+        assert other.recall("tea", wait_for_model=False).unavailable_legs == {}
+        with pytest.raises(ModelUnavailable):
+            other.models.load()
+
+    class Broken(SlowToLoad):
+        def encode(self, texts):
+            raise RuntimeError("no weights")
+
+    with MemoryStore.open(folder, model=Broken(), background=False) as other, pytest.raises(EncodingFailed):
+        other.models.load()
+
+
+def test_an_answer_before_any_turn_has_a_vector_says_that_it_is_by_words_alone(folder):
+    """Though the model is there, and embedded the question."""
+    with MemoryStore.open(folder, model=Picky("tea"), background=False) as unloaded:
+        unloaded.start_session("trip").record("user", "tea")
+        answer = unloaded.recall("green")
+        assert (answer.legs, answer.vectors_cover) == (("text",), 0)
+        assert "not this" in answer.unavailable_legs["vector"]
+
+
+async def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, slow):
+    """The loading is in a thread of the store's own."""
+    async with AsyncMemoryStore.open(folder, model=slow, background=False) as unloaded:
+        loading = asyncio.create_task(unloaded.models.load())
+        session = await unloaded.start_session("trip")
+        await session.record("user", "tea")
+        early = await session.recall("tea", wait_for_model=False)
+        assert not loading.done()
+        slow.may.set()
+        await loading
+        late = await session.recall("tea", wait_for_model=False)
+    assert (early.legs, late.legs) == (("text",), ("text", "vector"))
+
+
+TYPO = "no model 'bge' on this machine; installed: "
+
+
+@pytest.fixture
+def misspelt(folder, monkeypatch):
+    """A store with one turn, opened with a model that nobody has."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with MemoryStore.open(folder, model="bge", background=False) as store:
+        store.start_session("trip").record("user", "tea in Porto")
+        yield store
+
+
+@pytest.mark.local
+def test_a_model_that_cannot_be_loaded_is_a_warning_at_the_first_recall(misspelt):
+    """At the line that recalls, once for each store; the answer comes from words."""
+    with pytest.warns(ModelWarning, match="recalls search by words only: " + TYPO) as caught:
+        answer = misspelt.recall("tea")
+    assert caught[0].filename == __file__
+    assert [hit.text for hit in answer.hits] == ["tea in Porto"]
+    assert answer.unavailable_legs["vector"].startswith(TYPO)
+    assert misspelt.recall("tea").unavailable_legs == answer.unavailable_legs
+    with pytest.raises(ModelUnavailable, match=TYPO):
+        misspelt.recall("tea", mode="vector")
+
+
+@pytest.mark.local
+def test_a_session_warns_at_the_line_that_recalls_too(misspelt):
+    """As the store does."""
+    with pytest.warns(ModelWarning) as caught:
+        misspelt.session(misspelt.sessions()[0].session).recall("tea")
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.local
+@pytest.mark.filterwarnings("ignore::mnemolog.errors.ModelWarning")
+def test_status_and_doctor_name_a_model_that_cannot_be_loaded(misspelt):
+    """Status once a recall has needed it; doctor looks for itself, and such a store is not healthy."""
+    report = misspelt.admin.doctor()
+    (finding,) = [finding for finding in report.findings if finding.what == "model"]
+    assert (finding.where, finding.severity, finding.fixable) == ("bge", "problem", False)
+    assert finding.why.startswith(TYPO)
+    assert not report.healthy
+    misspelt.recall("tea")
+    (warning,) = misspelt.status().warnings
+    assert TYPO in warning
+
+
+@pytest.mark.local
+def test_doctor_finds_nothing_wrong_with_a_model_that_is_there(store):
+    """Nor with a store that wants none."""
+    assert [finding for finding in store.admin.doctor().findings if finding.what == "model"] == []
+
+
+@pytest.mark.local
+def test_a_store_opened_for_words_only_is_not_reminded_of_it(folder):
+    """No warning, no missing leg, in the first answer, in later pages and in those as of a position."""
+    with warnings.catch_warnings(), MemoryStore.open(folder, model=None) as store:
+        warnings.simplefilter("error")
+        session = store.start_session("trip")
+        for number in range(3):
+            session.record("user", f"tea {number}")
+        first = store.recall("tea", 2)
+        answers = [first, store.recall("tea", 2, after=first.next), session.recall("tea"), store.recall("tea", as_of=3)]
+        assert [(answer.legs, answer.unavailable_legs) for answer in answers] == [(("text",), {})] * 4
+        assert store.status().warnings == ()
+        assert store.admin.doctor().healthy
+
+
+@pytest.mark.local
+def test_the_command_line_does_not_warn_about_a_model_that_was_not_requested(folder, run):
+    """`--model none` prints no note; a dry run of a rebuild says what is missing."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip").record("user", "tea in Porto")
+    ran = run("recall", folder, "tea", "--model", "none")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    planned = run("rebuild", folder, "vectors", "--dry-run", "--model", "none")
+    assert "the store was opened without a model" in planned.stderr
+
+
+@pytest.mark.local
+def test_without_a_model_there_is_one_line_with_one_command(folder, run, monkeypatch):
+    """As a warning of the library, and as a note of the command line, without Python's warning."""
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with MemoryStore.open(folder) as store:
+        store.start_session("trip").record("user", "tea in Porto")
+        with pytest.warns(ModelWarning) as caught:
+            store.recall("tea")
+    command = f"`{install_command('minilm')}`"
+    assert (str(caught[0].message).count("`"), str(caught[0].message).count("\n")) == (2, 0)
+    assert str(caught[0].message).endswith(f"tokenizers is not installed; get the default model: {command}")
+    ran = run("recall", folder, "tea")
+    assert ran.returncode == 0
+    assert ran.stderr.count("tokenizers is not installed\n") == ran.stderr.count("note: not searched by meaning: ") == 1
+
+
+@pytest.mark.local
+def test_a_store_opened_for_words_only_rebuilds_all_but_its_vectors(folder):
+    """The projections that need no model do not have to be named."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip").record("user", "tea in Porto")
+        assert [report.projection for report in store.rebuild(dry_run=True)] == ["views"]
+        assert [report.projection for report in store.rebuild()] == ["views"]

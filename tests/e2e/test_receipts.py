@@ -1,8 +1,9 @@
-"""Receipts: what was asked and answered stays in the log, and is asked again by an audit."""
+"""Receipts of recalls and contexts: what was asked and shown stays in the log, and is asked again by an audit."""
 
 import shutil
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 
 import msgspec
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, Weights
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.events import RecallServed
+from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.position import to_datetime
+from mnemolog.projections.context.token_counting import ESTIMATE
 from mnemolog.projections.recall.question import decode_cursor, encode_cursor
 from mnemolog.projections.recall.weights import RANKING
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky, nothing_written
@@ -358,3 +360,149 @@ def test_the_audit_command_reports_its_verdict_by_exit_status(run, folder):
     with MemoryStore.open(folder, model=None) as store:
         append_receipt(store, changed(served_by(store)[0], scores=[9.0]))
     assert "does not reproduce" in run("audit", folder, "--model", "none").exited(1).stdout
+
+
+LONG = "Nothing was decided. " * 40 + "The tram to the ferry costs 4 euros. " + "Nothing was decided. " * 40
+
+
+def letters(text):
+    """Another one."""
+    return len(text)
+
+
+@pytest.fixture
+def talked_of(folder, clock):
+    with MemoryStore.open(folder, model=None, clock=clock) as opened:
+        trip = opened.session("trip", scope="acme/ada")
+        trip.set_task("Book the ferry")
+        trip.set("city", "Porto")
+        trip.set("code", "4711", ttl=60)
+        trip.note("ask Ada")
+        trip.record("user", "We could take the ferry.")
+        trip.record("assistant", LONG)
+        yield opened
+
+
+@pytest.fixture
+def trip(talked_of):
+    return talked_of.session("trip")
+
+
+def receipts_of(talked_of):
+    return [event for event in talked_of.events() if isinstance(event.event, ContextServed)]
+
+
+def test_a_receipt_records_what_was_shown(talked_of, trip):
+    """Question, budget, counter, position, turns with offsets, names of values and a digest of the text."""
+    context = trip.context("What does the ferry cost?", 600, receipt=True)
+    (recorded,) = receipts_of(talked_of)
+    served = recorded.event
+    assert (context.receipt, recorded.stream) == (recorded.position, "recalls")
+    assert (served.recall.query, served.recall.head) == ("What does the ferry cost?", context.head)
+    assert (served.budget, served.tokens, served.counted_by, served.of) == (600, context.tokens, ESTIMATE, "trip")
+    assert tuple(served.turns) == context.positions
+    shown = [passage for block in context for passage in block.passages]
+    assert list(zip(served.starts, served.ends, strict=True)) == [(item.start, item.end) for item in shown]
+    assert (served.has_task, served.values, served.notes) == (True, ["city", "code"], 1)
+    assert served.digest == sha256(context.text.encode()).hexdigest()
+    assert served.sessions == ["trip"]
+    (moment,) = [item for item in talked_of.audit.timeline() if item.position == recorded.position]
+    assert "context for 'What does the ferry cost?'" in moment.what
+
+
+def test_the_audit_says_whether_a_context_reproduces_and_would_differ_today(talked_of, trip, clock):
+    """A turn came; a value expired. As of an earlier position it is the same, whatever was recorded since."""
+    context = trip.context("ferry", receipt=True)
+    audit = talked_of.audit.receipts()
+    assert (verdicts(audit), audit.changed_today, audit.sound) == (["reproduces"], 0, True)
+    new = trip.record("user", "The ferry, the ferry!")
+    (item,) = talked_of.audit.receipts().receipts
+    assert (item.verdict.value, item.would_differ_today, item.came, item.went) == (
+        *("reproduces", True),
+        *((new.position,), ()),
+    )
+    assert (item.turns, item.session) == (context.positions, "trip")
+    trip.rewind(turns=1)
+    assert not talked_of.audit.receipts().receipts[0].would_differ_today
+    as_of = trip.context("ferry", as_of=context.head, receipt=True).receipt
+    trip.record("user", "One more ferry.")
+    assert not talked_of.audit.receipts(after=as_of - 1).receipts[0].would_differ_today
+    trip.rewind(turns=1)
+    clock.advance(seconds=61)
+    (item, _) = talked_of.audit.receipts().receipts
+    assert (item.verdict.value, item.would_differ_today, item.came, item.went) == ("reproduces", True, (), ())
+
+
+@pytest.mark.local
+def test_a_context_counted_by_the_caller_needs_its_tokenizer_again(talked_of):
+    """Without it nothing can be told, and the reason says what to pass."""
+    talked_of.context("ferry", 60, tokenizer=words, receipt=True)
+    talked_of.context("ferry", 600, receipt=True)
+    without = talked_of.audit.receipts()
+    assert verdicts(without) == ["cannot-be-told", "reproduces"]
+    assert "words counted its tokens: pass that function to" in without.receipts[0].why
+    assert verdicts(talked_of.audit.receipts(tokenizer=letters)) == ["cannot-be-told", "reproduces"]
+    assert verdicts(talked_of.audit.receipts(tokenizer=words)) == ["reproduces"] * 2
+
+
+def test_a_receipt_of_another_text_does_not_reproduce(talked_of, trip):
+    """Whoever wrote it."""
+    trip.context("ferry", receipt=True)
+    served = receipts_of(talked_of)[0].event
+    fields = {name: getattr(served, name) for name in served.__struct_fields__}
+    for change in ({"digest": "0" * 64}, {"turns": served.turns[:1], "starts": [0], "ends": [5], "digest": "0" * 64}):
+        forged = ContextServed(**fields | change)
+        talked_of.parts.log.appends.transact(lambda tx, forged=forged: tx.append("recalls", forged))
+    audit = talked_of.audit.receipts()
+    assert verdicts(audit) == ["reproduces", "does-not-reproduce", "does-not-reproduce"]
+    assert not audit.sound
+    assert audit.receipts[1].why == "the same turns, in another text"
+    assert "other turns" in audit.receipts[2].why
+
+
+@pytest.mark.parametrize("form", ["context/4", "context/99"])
+def test_a_receipt_of_another_format_is_read_and_the_audit_says_so(talked_of, trip, form):
+    """Its text cannot be built again, but what was shown is in it."""
+    trip.context("ferry", receipt=True)
+    served = receipts_of(talked_of)[0].event
+    fields = {name: getattr(served, name) for name in served.__struct_fields__}
+    other = ContextServed(**fields | {"form": form})
+    talked_of.parts.log.appends.transact(lambda tx: tx.append("recalls", other))
+    item = talked_of.audit.receipts().receipts[-1]
+    assert (item.turns, item.query, item.verdict.value) == (tuple(served.turns), "ferry", "cannot-be-told")
+    assert item.why == f"it was built as {form}, this mnemolog builds context/5"
+
+
+@pytest.mark.log_file
+def test_forgetting_what_a_context_showed_forgets_its_receipt(folder, tmp_path):
+    """Its session or scope, a turn that it showed, a value that it may have shown.
+
+    Also where the question named neither: its digest could be compared with guesses.
+    """
+    with MemoryStore.open(folder, model=None) as talked_of:
+        trip = talked_of.session("trip", scope="acme/ada")
+        trip.set("city", "Porto")
+        value = talked_of.head().position
+        turn = trip.record("user", "We could take the ferry.").position
+        other = talked_of.session("other", scope="elsewhere")
+        other.record("user", "A ferry elsewhere.")
+    for number, wish in enumerate(({"session": "trip"}, {"scope": "acme"}, {"positions": turn}, {"positions": value})):
+        with MemoryStore.open(shutil.copytree(folder, tmp_path / str(number)), model=None) as talked_of:
+            (talked_of if wish != {"positions": value} else talked_of.session("trip")).context("ferry", receipt=True)
+            talked_of.session("other").context("ferry", receipt=True)
+            wish["questions"] = False
+            assert talked_of.forget(**wish, dry_run=True).counts["context.served.v1"] == 1, wish
+            talked_of.forget(**wish)
+            audit = talked_of.audit.receipts()
+            assert (audit.forgotten, [item.session for item in audit.receipts]) == (1, ["other"]), wish
+            assert talked_of.verify(contents=True).sound
+
+
+def test_an_unrelated_turn_that_is_forgotten_leaves_the_receipt(talked_of, trip):
+    """What then differs cannot be told from what was forgotten."""
+    extra = trip.record("user", "Nothing to do with it.").position
+    trip.context("ferry", roles=["assistant"], receipt=True)
+    talked_of.forget(positions=[extra], questions=False)
+    audit = talked_of.audit.receipts()
+    assert audit.forgotten == 0
+    assert verdicts(audit)[0] in ("reproduces", "cannot-be-told")

@@ -1,14 +1,22 @@
-"""The code base checks itself: imports go one way, modules stay small."""
+"""The code base checks itself: imports go one way, modules stay small, files and Unicode have one place each."""
 
 import ast
 import graphlib
+import re
+import unicodedata
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mnemolog.cli.app import MODULES, app
+from mnemolog.domain import spelling
+from mnemolog.domain.spelling import RUN_MAX, in_one_case, normalized, without_accents
+from tests.counted_work import marks_exchanged
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -62,7 +70,6 @@ MAY_IMPORT = {
     "demo": {"defaults", "errors"},
 }
 """What each package may import of mnemolog, itself apart. The most specific row applies."""
-
 LIBRARIES_BANNED = {
     "domain": {
         "sqlalchemy",
@@ -267,3 +274,162 @@ def test_only_one_module_creates_files_and_folders():
                 assert is_other, (path, node.lineno)
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("open", "io.open"):
                 assert not {"w", "x"} & set("".join(ast.unparse(mode) for mode in node.args[1:2])), (path, node.lineno)
+
+
+OPENING = {
+    "os": {"open", "fdopen"},
+    "io": {"open", "FileIO"},
+    "gzip": {"open"},
+    "mmap": {"mmap"},
+    "np": {"load", "fromfile", "memmap", "loadtxt"},
+    "faiss": {"read_index"},
+    "sqlite3": {"connect"},
+    "dbapi2": {"connect"},
+    "shutil": {"copy", "copy2", "copyfile", "copytree"},
+}
+METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
+MODES = {mode + more for mode in "rwxa" for more in ("", "b", "+b", "t")}
+ALLOWED = {
+    "infra/runtime/files.py": "this is the place",
+    "infra/sqlite_driver.py": "every database, after a look at its files; SQLite's own library",
+    "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
+    "infra/keys/keys_file.py": "a new file, which must not exist",
+    "infra/embedding/onnx_bert.py": "a descriptor of `files`",
+    "infra/log/seen_head.py": "a descriptor of `files`",
+    "api/application/read_audit.py": "a descriptor of `files`",
+    "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
+    "infra/filesystems.py": "/proc/self/mounts",
+    "projections/recall/scoring.py": "a file of the package",
+    "projections/vectors/ann_index.py": "an index in memory, in pieces",
+    "adapters/importers/chroma_folder.py": "a copy of a folder that the caller names; of a pipe it raises",
+    "api/audit/subject.py": "a member of an archive in a file of `files`",
+    "cli/entry.py": "/dev/null, after a broken pipe",
+}
+
+
+def openings(nodes: Iterable[ast.AST]) -> list[str]:
+    """The calls that open a file."""
+    return [name for node in nodes if isinstance(node, ast.Call) and (name := _opens(node)) is not None]
+
+
+def _opens(call: ast.Call) -> str | None:
+    match call.func:
+        case ast.Name("open"):
+            return "open"
+        case ast.Attribute(ast.Name(module), name) if name in OPENING.get(module, ()):
+            return f"{module}.{name}"
+        case ast.Attribute(ast.Attribute(_, module), name) if name in OPENING.get(module, ()):
+            return f"{module}.{name}"
+        case ast.Attribute(_, name) if name in METHODS:
+            return f"path.{name}"
+        case ast.Attribute(_, "open") if any(_is_mode(argument) for argument in call.args[:2]):
+            return "path.open"
+    return None
+
+
+def _is_mode(argument: ast.expr) -> bool:
+    return isinstance(argument, ast.Constant) and argument.value in MODES
+
+
+def test_modules_open_files_through_one_module_unless_listed():
+    """A store, a backup or an export may come from somebody else: a pipe in it blocks, a link leads out of it.
+
+    Use mnemolog.infra.runtime.files. A list that names more than it has to hides the next one.
+    """
+    assert {str(path.relative_to(ROOT)) for path in SOURCES if openings(nodes_of(path))} == ALLOWED.keys()
+
+
+@pytest.mark.parametrize(
+    "line", ["open(p)", "os.open(p, 0)", "p.open('rb')", "a.b.read_bytes()", "p.read_text()", "x.dbapi2.connect(p)"]
+)
+def test_each_way_to_open_a_file_is_seen(line):
+    """The test above sees nothing if this one fails."""
+    assert openings(ast.walk(ast.parse(line)))
+
+
+@pytest.mark.parametrize("line", ["MemoryStore.open(folder)", "read_file(p)", "open_log(folder, create=True)"])
+def test_what_opens_no_file_itself_is_not_seen(line):
+    """Stores are opened by name."""
+    assert not openings(ast.walk(ast.parse(line)))
+
+
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+
+
+def are_marks(text):
+    return all(map(unicodedata.combining, text))
+
+
+MARKS = [character for character in CHARACTERS if are_marks(unicodedata.normalize("NFKD", character))]
+COMPOSED = [character for character in CHARACTERS if unicodedata.decomposition(character)]
+
+
+@given(st.sampled_from(FORMS), st.lists(st.sampled_from(COMPOSED), max_size=5), st.randoms(), st.integers(0, 120))
+def test_the_result_is_that_of_python_for_every_text(form, composed, random, count):
+    """Runs of marks of any length and classes, between characters that decompose to others."""
+    text = "".join([*composed, *random.choices(MARKS, k=count), *composed, *random.choices(MARKS[:60], k=count)])
+    assert normalized(form, text) == unicodedata.normalize(form, text)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_result_is_that_of_python_for_every_character(form):
+    """So also for those that Unicode added later than this was written."""
+    assert [c for c in CHARACTERS if normalized(form, c) != unicodedata.normalize(form, c)] == []
+
+
+def test_every_mark_is_seen_in_a_long_run():
+    """Also a character that is no mark itself, but decomposes to marks alone."""
+    half_width = {narrow for narrow, _ in spelling._HALF_WIDTH}
+    unseen = [mark for mark in MARKS if not spelling._LONG_RUN.fullmatch(mark * (RUN_MAX + 1))]
+    assert set(unseen) == half_width
+
+
+@pytest.mark.parametrize("pair", ["\u0301\u0323", "\u0f73", "\u0301\uff9e", "\u05b0\u0591", "\u0344\u0323"])
+@pytest.mark.parametrize("form", FORMS)
+def test_python_has_no_long_run_to_sort(form, pair, monkeypatch):
+    """The pairs that it exchanges grow with the text, not with its square."""
+    handed = []
+
+    def counted(form, text):
+        handed.append(marks_exchanged(form, text))
+        return unicodedata.normalize(form, text)
+
+    monkeypatch.setattr(spelling, "normalize", counted)
+    for count in (100, 10_000):
+        handed.clear()
+        normalized(form, pair * count)
+        without_accents(pair * count)
+        assert sum(handed) <= 2 * RUN_MAX * count
+
+
+def test_accents_are_dropped_and_voicing_marks_are_kept():
+    """Whatever order they come in, and however many there are."""
+    assert without_accents("Ca\u0301fe\u0301 " + "\u0301\u0323" * 100_000) == "Cafe "
+    assert without_accents("か\u0301\u3099") == "が"
+    assert without_accents("ｶﾞ ﬁ ﷺ").split() == ["ガ", "fi", "صلى", "الله", "عليه", "وسلم"]
+
+
+def test_case_is_ignored_as_a_regular_expression_ignores_it():
+    """But for six letters that Python takes for pairs of the same. Places stay the same."""
+    pairs = {"\u0390", "\u1fd3", "\u03b0", "\u1fe3", "\ufb05", "\ufb06"}
+    with_case = {one for one in CHARACTERS if one.lower() != one or one.upper() != one or one.casefold() != one}
+    for character in with_case - pairs:
+        one = in_one_case(character)
+        assert len(one) == 1
+        for other in {character.lower()[0], character.upper(), character.casefold()}:
+            if len(other) == 1:
+                same = re.fullmatch(re.escape(character), other, re.IGNORECASE) is not None
+                assert (in_one_case(other) == one) is same, (character, other)
+    assert in_one_case("İstanbul ΣΊΣΥΦΟΣ \u017f") == "istanbul σίσυφοσ s"
+
+
+def test_no_other_module_normalises():
+    """`unicodedata.normalize` takes quadratic time: only one module calls it."""
+    found = set()
+    for path in SOURCES:
+        for node in nodes_of(path):
+            named = node.names if isinstance(node, ast.ImportFrom) else []
+            if {getattr(node, "attr", None), *(alias.name for alias in named)} & {"normalize", "is_normalized"}:
+                found.add(str(path.relative_to(ROOT)))
+    assert found == {"domain/spelling.py"}

@@ -1,6 +1,7 @@
-"""Files that another program is writing: complete lines, their folders, and detecting a replaced file."""
+"""Transcripts that another program is writing: complete lines, what a session misses, and what was taken back."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,10 @@ from mnemolog.adapters.importers.transcripts import reading
 from mnemolog.adapters.importers.transcripts.catch_up import reading_order
 from mnemolog.adapters.importers.transcripts.interpreter import scope_of
 from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at
+from mnemolog.adapters.support.reconcile import missing
+from mnemolog.adapters.support.rewind_to_transcript import first_gone
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
+from mnemolog.domain.session import new_turn
 
 
 @pytest.fixture
@@ -73,3 +77,93 @@ def test_sessions_are_read_before_those_that_continue_them(tmp_path):
 def test_a_folder_is_cut_to_a_scope(folder, scope):
     """As much of its end as fits."""
     assert scope_of(folder) == scope
+
+
+@pytest.mark.parametrize(
+    ("seen", "kept", "left"),
+    [
+        ("ABC", "ABC", "ABC"),
+        ("ABC", "AB", "AB"),
+        ("ABC", "A", "A"),
+        ("ABC", "", ""),
+        ("ABCDEF", "CD", "ABCD"),  # A window of a longer session.
+        ("ABC", "ABX", "AB"),  # X was never recorded: it was interrupted, or a skill's.
+        ("ABC", "XAB", "AB"),
+        ("YYY", "YY", "YY"),  # Both begin together.
+        ("AYBY", "AY", "AY"),  # The longest common run decides which Y.
+        ("AYBY", "BY", "AYBY"),
+        ("AYBY", "Y", "AYBY"),  # Nothing tells: the later one hides less.
+        ("ABC", "XZ", "ABC"),  # Nothing in common, such as a summary: nothing is hidden.
+        ("", "A", ""),
+        ("", "", ""),
+    ],
+)
+def test_texts_that_the_transcript_no_longer_has_are_undone(seen, kept, left):
+    """Each letter is what a user said."""
+    gone = first_gone(seen, kept, said=bool(kept))
+    assert seen[:gone] == left
+
+
+def test_an_undo_of_any_length_is_found_where_all_texts_differ(rng):
+    """Also in a window, and between messages that were never recorded."""
+    for _ in range(1_000):
+        seen = [str(n) for n in range(rng.randrange(1, 12))]
+        left = seen[: rng.randrange(1, len(seen) + 1)]
+        window = left[rng.randrange(len(left)) :]
+        kept = [text for said in window for text in ([said, "never recorded"] if rng.random() < 0.3 else [said])]
+        gone = first_gone(seen, kept, said=True)
+        assert seen[:gone] == left, (seen, kept)
+
+
+def in_session(*texts):
+    return [SimpleNamespace(role=SimpleNamespace(value="user"), text=text, key=None) for text in texts]
+
+
+def messages(texts):
+    return [(new_turn(role="user", text=text), None) for text in texts]
+
+
+def missing_of(seen, wanted):
+    return "".join(turn.text for turn, _ in missing(in_session(*seen), messages(wanted)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "lacks"),
+    [
+        ("", "ABC", "ABC"),
+        ("ABC", "ABC", ""),
+        ("AB", "ABCD", "CD"),
+        ("ABA", "ABA", ""),
+        ("AB", "ABA", "A"),
+        ("ABCDEF", "EF", ""),
+        ("ABCDEF", "EFG", "G"),
+        ("yABC", "ABCy", "y"),  # A window of a longer session, and a word that was said before it.
+        ("AC", "ABC", "B"),
+        ("ACB", "ABC", ""),  # B was missing in the middle and is at the end now.
+        ("BDFACE", "ABCDEF", ""),
+        ("ABCX", "ABC", ""),
+    ],
+)
+def test_only_messages_that_the_session_lacks_are_missing(seen, wanted, lacks):
+    """A transcript may be a window of the session, or have a new message in its middle."""
+    assert missing_of(seen, wanted) == lacks
+
+
+def test_passing_a_transcript_again_soon_adds_nothing(rng):
+    """Whatever the session held before; mostly at the second time."""
+    at_once = 0
+    for _ in range(2_000):
+        seen, wanted = ("".join(rng.choices("ABCDEFGH", k=rng.randrange(10))) for _ in range(2))
+        times = 0
+        while lacks := missing_of(seen, wanted):
+            seen, times = seen + lacks, times + 1
+            assert times <= 5, (seen, wanted)
+        at_once += times <= 1
+    assert at_once > 1_000
+
+
+def test_a_transcript_that_only_grew_is_not_aligned(monkeypatch):
+    """The alignment takes quadratic time: hours for 10,000 times the same word."""
+    monkeypatch.setattr("mnemolog.adapters.support.reconcile.SequenceMatcher", None)
+    assert missing_of("A" * 10_000, "A" * 10_000) == ""
+    assert missing_of("A" * 9_999, "A" * 10_000) == "A"
