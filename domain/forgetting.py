@@ -1,4 +1,4 @@
-"""Forgotten content as ranges of stream versions, what goes along with it, and the stream of forget requests."""
+"""Forgotten content as ranges of stream versions, what is forgotten with it, and the stream of forget requests."""
 
 from __future__ import annotations
 

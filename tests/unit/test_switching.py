@@ -13,8 +13,7 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnsRewound,
 )
-from mnemolog.domain.session import Span, decode_state, encode_state, rewind
-from mnemolog.domain.state import cut
+from mnemolog.domain.session import Span, cut, decode_state, encode_state, rewind
 from mnemolog.domain.switching import (
     SWITCH_REASONS,
     SwitchReason,
