@@ -467,13 +467,13 @@ class MemoryStore(OfOneProcess):
         *,
         scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
-        asked_in: SessionLike | None = None,
-        lineage: bool = False,
-        after: str | None = None,
         as_of: When | None = None,
+        after: str | None = None,
+        receipt: bool | None = None,
+        lineage: bool = False,
+        asked_in: SessionLike | None = None,
         min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
-        receipt: bool | None = None,
         wait_for_model: bool = True,
         **options: Unpack[RecallOptions],
     ) -> Recall:
@@ -487,13 +487,16 @@ class MemoryStore(OfOneProcess):
         - `k`: maximum number of turns, from 1 to 1,000
         - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session
-        - `asked_in`: the session that asks, for the receipt: it does not change the answer
-        - `lineage`: with `session`, all turns that it sees, also those of its ancestors
-        - `after`: for the next page, `Recall.next` of the page before; both see the same log
         - `as_of`: answer as of this position or time of recording
+        - `after`: for the next page, `Recall.next` of the page before; both see the same log
+        - `receipt`: record the question and the answer in the log; None: as the store was opened (`receipts`)
+
+        Rarely needed, and what narrows or ranks the answer:
+
+        - `lineage`: with `session`, all turns that it sees, also those of its ancestors
+        - `asked_in`: the session that asks, for the receipt: it does not change the answer
         - `min_position`: require vectors up to this position, or raise `ProjectionBehind`
         - `timeout_s`: how long to wait for `min_position`, in seconds
-        - `receipt`: record the question and the answer in the log; None: as the store was opened (`receipts`)
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `RecallOptions`
 
@@ -525,11 +528,11 @@ class MemoryStore(OfOneProcess):
         *,
         scope: str | Sequence[str] = "",
         session: SessionLike | None = None,
-        asked_in: SessionLike | None = None,
-        lineage: bool = False,
         as_of: When | None = None,
         tokenizer: Tokenizer | None = None,
         receipt: bool | None = None,
+        lineage: bool = False,
+        asked_in: SessionLike | None = None,
         wait_for_model: bool = True,
         **options: Unpack[SearchOptions],
     ) -> Context:
@@ -543,11 +546,14 @@ class MemoryStore(OfOneProcess):
         - `tokens`: maximum size of the text
         - `scope`: only turns of sessions at or below this scope, or any of several
         - `session`: only the own turns of this session, with its task, values and notes
-        - `asked_in`: the session that asks, for the receipt: it does not change the answer
-        - `lineage`: with `session`, all turns that it sees, also those of its ancestors
         - `as_of`: answer as of this position or time of recording
         - `tokenizer`: returns the number of tokens of a text; None to estimate it
         - `receipt`: record the question and what is shown in the log; None: as the store was opened (`receipts`)
+
+        Rarely needed, and what narrows or ranks the answer:
+
+        - `lineage`: with `session`, all turns that it sees, also those of its ancestors
+        - `asked_in`: the session that asks, for the receipt: it does not change the answer
         - `wait_for_model`: False to answer by text alone while the model is not loaded yet
         - `**options`: see `SearchOptions`
 

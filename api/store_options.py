@@ -19,34 +19,34 @@ _RERANKER = "name or folder of a CrossEncoder, or an object, that reorders the b
 
 
 class StoreOptions(TypedDict, total=False):
-    """Arguments of `MemoryStore.open` besides the path."""
+    """Arguments of `MemoryStore.open` besides the path: the usual ones, then those that are rarely needed."""
 
     model: Annotated[Any, Option(_MODEL, DEFAULT_MODEL)]
-    models: Annotated[Sequence[Any], Option("further models that this process can use", ())]
-    create: Annotated[bool, Option("create a store if there is none, instead of raising `StoreNotFound`", True)]
-    synchronous: Annotated[Synchronous, Option("`NORMAL` is faster; a power cut may lose the newest turns", "FULL")]
-    busy_timeout_s: Annotated[float, Option("seconds that a write waits for other processes", BUSY_TIMEOUT_S)]
-    clock: Annotated[Clock | None, Option("its `now()` returns microseconds since 1970; None for this machine's")]
-    limits: Annotated[MemoryLimits, Option("how much the working memory of one session may hold", MEMORY_LIMITS)]
     scope: Annotated[
         str | Sequence[str],
         Option("nothing outside of this scope, or several, can be read or written (docs/scopes.md)", ""),
     ]
-    encrypt: Annotated[bool | None, Option("False: a new store encrypts nothing and so can never forget anything")]
-    background: Annotated[bool, Option("embed new turns in a background thread (docs/projector.md)", True)]
-    reranker: Annotated[Any, Option(_RERANKER)]
+    create: Annotated[bool, Option("create a store if there is none, instead of raising `StoreNotFound`", True)]
     receipts: Annotated[bool, Option("record each recall and context, unless called with `receipt=False`", False)]
     redact: Annotated[
         bool | Redact | None,
         Option("True: the store replaces secrets in what is recorded from now on; or a function (docs/redaction.md)"),
     ]
-    four_eyes: Annotated[bool, Option("nobody approves what they proposed (docs/proposals.md)", False)]
-    audit_reads: Annotated[str | Path | None, Option("a file that gets a line for each read (docs/reads.md)")]
-    witness: Annotated[str | Path | None, Option("a file outside that keeps heads of the log (docs/audit.md)")]
     language: Annotated[str | None, Option("language of a new store: sets which word endings text recall ignores")]
-    allow_network_filesystem: Annotated[bool, Option("open a store on a network file system, which is unsafe", False)]
-    telemetry: Annotated[Telemetry | None, Option("receives measurements (docs/observability.md)")]
     read_only: Annotated[bool, Option("change no file of a folder; recording raises `StoreNotWritable`", False)]
     log: Annotated[str | None, Option("with a URL, the name of the log in the database")]
     local: Annotated[str | Path | None, Option("with a URL, the folder of this machine's projections")]
     keys: Annotated[str | None, Option("with a URL, the URL of another database for the keys of the content")]
+    models: Annotated[Sequence[Any], Option("further models that this process can use", ())]
+    synchronous: Annotated[Synchronous, Option("`NORMAL` is faster; a power cut may lose the newest turns", "FULL")]
+    busy_timeout_s: Annotated[float, Option("seconds that a write waits for other processes", BUSY_TIMEOUT_S)]
+    clock: Annotated[Clock | None, Option("its `now()` returns microseconds since 1970; None for this machine's")]
+    limits: Annotated[MemoryLimits, Option("how much the working memory of one session may hold", MEMORY_LIMITS)]
+    encrypt: Annotated[bool | None, Option("False: a new store encrypts nothing and so can never forget anything")]
+    background: Annotated[bool, Option("embed new turns in a background thread (docs/projector.md)", True)]
+    reranker: Annotated[Any, Option(_RERANKER)]
+    four_eyes: Annotated[bool, Option("nobody approves what they proposed (docs/proposals.md)", False)]
+    audit_reads: Annotated[str | Path | None, Option("a file that gets a line for each read (docs/reads.md)")]
+    witness: Annotated[str | Path | None, Option("a file outside that keeps heads of the log (docs/audit.md)")]
+    allow_network_filesystem: Annotated[bool, Option("open a store on a network file system, which is unsafe", False)]
+    telemetry: Annotated[Telemetry | None, Option("receives measurements (docs/observability.md)")]
