@@ -125,36 +125,12 @@ _SELECT_STORED: Final = (
     f"SELECT series, depth::bigint, prefix, material FROM {SCHEMA}.nodes {_OF_STREAM} "
     f"UNION ALL SELECT series, first, last, NULL FROM {SCHEMA}.destroyed {_OF_STREAM}"
 )
-_SELECT_REQUESTS: Final = (
-    f"SELECT request, position, recorded_at, event FROM {SCHEMA}.requests WHERE log_id = %b ORDER BY number"
-)
 _HAS_REQUEST: Final = f"SELECT 1 FROM {SCHEMA}.requests WHERE log_id = %b AND request = %b"
 _SELECT_SERIES: Final = (
     f"SELECT stream, series FROM {SCHEMA}.nodes WHERE log_id = %b "
     f"UNION SELECT stream, series FROM {SCHEMA}.destroyed WHERE log_id = %b ORDER BY 1, 2"
 )
-_INSERT_NODES: Final = (
-    f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) "
-    "SELECT %b, %b, %b, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])"
-)
-_DELETE_NODES: Final = (
-    f"DELETE FROM {SCHEMA}.nodes {_OF_STREAM} AND series = %b "
-    "AND (depth, prefix) IN (SELECT * FROM unnest(%b::bigint[], %b::bigint[]))"
-)
-_INSERT_DESTROYED: Final = (
-    f"INSERT INTO {SCHEMA}.destroyed (log_id, stream, series, request, first, last) "
-    "SELECT %b, %b, %b, %b, * FROM unnest(%b::bigint[], %b::bigint[]) ON CONFLICT DO NOTHING"
-)
-_INSERT_REQUEST: Final = (
-    f"INSERT INTO {SCHEMA}.requests (log_id, request, position, recorded_at, event) VALUES (%b, %b, %b, %b, %b) "
-    "ON CONFLICT (log_id, request) DO UPDATE SET position = excluded.position"
-)
-_NOTE_CHANGE: Final = f"UPDATE {SCHEMA}.meta SET last_change = gen_random_uuid() WHERE log_id = %b"
 _INSERT_IDENTITY: Final = f"INSERT INTO {SCHEMA}.meta (log_id, format, created_at, secret) VALUES (%b, %b, %b, %b)"
-_DELETE_UNUSED: Final = (
-    f"DELETE FROM {SCHEMA}.meta WHERE log_id = %b AND NOT EXISTS "
-    f"(SELECT 1 FROM {SCHEMA}.nodes n WHERE n.log_id = meta.log_id)"
-)
 _SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', %b, false)"
 _COPIED: Final = {
     keys_file.META: f"SELECT 1, log_id, format, created_at, secret FROM {SCHEMA}.meta WHERE log_id = %s",
@@ -163,17 +139,10 @@ _COPIED: Final = {
     keys_file.REQUESTS: f"SELECT number, request, position, recorded_at, event FROM {SCHEMA}.requests "
     "WHERE log_id = %s ORDER BY number",
 }
-_FILE_META: Final = "SELECT log_id, format, created_at, secret FROM keys_meta"
 _OR_REPLACE_IDENTITY: Final = (
     "ON CONFLICT (log_id) DO UPDATE "
     "SET format = excluded.format, secret = excluded.secret, last_change = gen_random_uuid()"
 )
-_SELECT_MATERIAL: Final = f"SELECT stream, series, depth, prefix, material FROM {SCHEMA}.nodes WHERE log_id = %b"
-_UPDATE_MATERIAL: Final = (
-    f"UPDATE {SCHEMA}.nodes SET material = %b {_OF_STREAM} AND series = %b AND depth = %b AND prefix = %b"
-)
-_UPDATE_SECRET: Final = f"UPDATE {SCHEMA}.meta SET format = %b, secret = %b, wrapped_with = %b WHERE log_id = %b"
-_NOTE_WRAPPING: Final = f"UPDATE {SCHEMA}.meta SET wrapped_with = %b WHERE log_id = %b"
 _FILLED: Final = {
     "SELECT stream, series, depth, prefix, material FROM nodes": (
         f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) VALUES (%b, %b, %b, %b, %b, %b)"
@@ -295,41 +264,73 @@ class PostgresKeys:
         """See `KeysEngine`."""
         if nodes:
             columns = map(list, zip(*nodes, strict=True))
-            self._cursor.execute(_INSERT_NODES, (self.log_id, stream, series, *columns))
+            self._cursor.execute(
+                f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) "
+                "SELECT %b, %b, %b, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])",
+                (self.log_id, stream, series, *columns),
+            )
 
     def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
         """See `KeysEngine`."""
         if places:
             columns = map(list, zip(*places, strict=True))
-            self._cursor.execute(_DELETE_NODES, (self.log_id, stream, series, *columns))
+            self._cursor.execute(
+                f"DELETE FROM {SCHEMA}.nodes {_OF_STREAM} AND series = %b "
+                "AND (depth, prefix) IN (SELECT * FROM unnest(%b::bigint[], %b::bigint[]))",
+                (self.log_id, stream, series, *columns),
+            )
 
     def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
         """See `KeysEngine`."""
         columns = map(list, zip(*ranges, strict=True))
-        self._cursor.execute(_INSERT_DESTROYED, (self.log_id, stream, series, request, *columns))
+        self._cursor.execute(
+            f"INSERT INTO {SCHEMA}.destroyed (log_id, stream, series, request, first, last) "
+            "SELECT %b, %b, %b, %b, * FROM unnest(%b::bigint[], %b::bigint[]) ON CONFLICT DO NOTHING",
+            (self.log_id, stream, series, request, *columns),
+        )
 
     def note_request(self, erasure: KeyErasure) -> None:
         """See `KeysEngine`."""
-        self._cursor.execute(_INSERT_REQUEST, (self.log_id, *erasure))
+        self._cursor.execute(
+            f"INSERT INTO {SCHEMA}.requests (log_id, request, position, recorded_at, event) "
+            "VALUES (%b, %b, %b, %b, %b) ON CONFLICT (log_id, request) DO UPDATE SET position = excluded.position",
+            (self.log_id, *erasure),
+        )
 
     def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
         """See `KeysEngine`."""
         allow_wrapped(self._cursor)
         number = keys_file.WRAPPED_FORMAT if wrapped_with else keys_file.CLEAR_FORMAT
-        self._cursor.execute(_UPDATE_SECRET, (number, change(self._secret), wrapped_with, self.log_id))
+        self._cursor.execute(
+            f"UPDATE {SCHEMA}.meta SET format = %b, secret = %b, wrapped_with = %b WHERE log_id = %b",
+            (number, change(self._secret), wrapped_with, self.log_id),
+        )
         with self._cursor.connection.cursor("nodes") as nodes:
-            nodes.execute(_SELECT_MATERIAL, (self.log_id,), binary=True)
+            nodes.execute(
+                f"SELECT stream, series, depth, prefix, material FROM {SCHEMA}.nodes WHERE log_id = %b",
+                (self.log_id,),
+                binary=True,
+            )
             for page in _pages(nodes):
                 changed = [(change(material), self.log_id, *place) for *place, material in page]
-                self._cursor.executemany(_UPDATE_MATERIAL, changed)
+                self._cursor.executemany(
+                    f"UPDATE {SCHEMA}.nodes SET material = %b {_OF_STREAM} "
+                    "AND series = %b AND depth = %b AND prefix = %b",
+                    changed,
+                )
 
     def note_change(self) -> None:
         """See `KeysEngine`."""
-        self._cursor.execute(_NOTE_CHANGE, (self.log_id,))
+        self._cursor.execute(
+            f"UPDATE {SCHEMA}.meta SET last_change = gen_random_uuid() WHERE log_id = %b", (self.log_id,)
+        )
 
     def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """See `KeysEngine`."""
-        query = _SELECT_REQUESTS + " DESC LIMIT 1" * last
+        query = (
+            f"SELECT request, position, recorded_at, event FROM {SCHEMA}.requests WHERE log_id = %b ORDER BY number"
+            + " DESC LIMIT 1" * last
+        )
         with self._reading() as cursor:
             return [KeyErasure(*row) for row in cursor.execute(query, (self.log_id,)).fetchall()]
 
@@ -366,7 +367,9 @@ class PostgresKeys:
     def replace(self, copy: Path) -> None:
         """See `KeysEngine`. What was there and is not in the file is wiped."""
         with self._mapped_errors(), closing(sqlite.connect_read_only(copy)) as file, self._settings.connect() as driver:
-            (row,) = keys_file.rows(file, _FILE_META, types=(str, int, int, bytes))
+            (row,) = keys_file.rows(
+                file, "SELECT log_id, format, created_at, secret FROM keys_meta", types=(str, int, int, bytes)
+            )
             if row[0] != self.log_id:
                 raise self.missing(f"{copy} has those of log {row[0]}")
             with driver.transaction():
@@ -374,7 +377,10 @@ class PostgresKeys:
                     allow_wrapped(driver)
                 driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
                 if row[1] == keys_file.WRAPPED_FORMAT:
-                    driver.execute(_NOTE_WRAPPING, (keys_file.wrapped_with(file), self.log_id))
+                    driver.execute(
+                        f"UPDATE {SCHEMA}.meta SET wrapped_with = %b WHERE log_id = %b",
+                        (keys_file.wrapped_with(file), self.log_id),
+                    )
                 deleted = [
                     driver.execute(f"DELETE FROM {SCHEMA}.{table} WHERE log_id = %b", (self.log_id,)).rowcount
                     for table in ("nodes", "destroyed", "requests")
@@ -494,7 +500,11 @@ def create(driver: Any, *, created_at: int) -> str:
 
 def discard(driver: Any, log_id: str) -> None:
     """Delete keys that were made for a log which was not created after all. Raises the driver's errors."""
-    driver.execute(_DELETE_UNUSED, (log_id,))
+    driver.execute(
+        f"DELETE FROM {SCHEMA}.meta WHERE log_id = %b AND NOT EXISTS "
+        f"(SELECT 1 FROM {SCHEMA}.nodes n WHERE n.log_id = meta.log_id)",
+        (log_id,),
+    )
 
 
 def _said(error: BaseException) -> str:

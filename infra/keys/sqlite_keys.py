@@ -21,19 +21,6 @@ from mnemolog.infra.sqlite import OpenedFiles
 
 CHECKPOINT_POLL_S: Final = 0.02
 
-_SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
-_SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
-_SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
-_INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
-_DELETE_NODE: Final = "DELETE FROM nodes WHERE stream = ? AND series = ? AND depth = ? AND prefix = ?"
-_INSERT_DESTROYED: Final = (
-    "INSERT OR IGNORE INTO destroyed (stream, series, first, last, request) VALUES (?, ?, ?, ?, ?)"
-)
-_INSERT_REQUEST: Final = (
-    "INSERT INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (request) DO UPDATE SET position = excluded.position"
-)
-
 
 class SqliteKeys:
     """Implements `KeysEngine` on the file at `path`. Safe for many processes; not across a fork.
@@ -97,8 +84,15 @@ class SqliteKeys:
         """See `KeysEngine`."""
         # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
         with self._driver() as driver:
-            nodes = keys_file.rows(driver, _SELECT_NODES, (stream,), types=(int, int, int, bytes))
-            destroyed = keys_file.rows(driver, _SELECT_DESTROYED, (stream,), types=(int, int, int))
+            nodes = keys_file.rows(
+                driver,
+                "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?",
+                (stream,),
+                types=(int, int, int, bytes),
+            )
+            destroyed = keys_file.rows(
+                driver, "SELECT series, first, last FROM destroyed WHERE stream = ?", (stream,), types=(int, int, int)
+            )
         return StoredKeys([(series, Node(*rest)) for series, *rest in nodes], destroyed)
 
     @contextmanager
@@ -119,19 +113,32 @@ class SqliteKeys:
 
     def insert(self, stream: str, series: int, nodes: Sequence[Node]) -> None:
         """See `KeysEngine`."""
-        self._opened.executemany(_INSERT_NODE, [(stream, series, *node) for node in nodes])
+        self._opened.executemany(
+            "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)",
+            [(stream, series, *node) for node in nodes],
+        )
 
     def delete(self, stream: str, series: int, places: Collection[tuple[int, int]]) -> None:
         """See `KeysEngine`."""
-        self._opened.executemany(_DELETE_NODE, [(stream, series, *place) for place in places])
+        self._opened.executemany(
+            "DELETE FROM nodes WHERE stream = ? AND series = ? AND depth = ? AND prefix = ?",
+            [(stream, series, *place) for place in places],
+        )
 
     def note_destroyed(self, stream: str, series: int, ranges: Sequence[tuple[int, int]], request: str) -> None:
         """See `KeysEngine`."""
-        self._opened.executemany(_INSERT_DESTROYED, [(stream, series, *leaves, request) for leaves in ranges])
+        self._opened.executemany(
+            "INSERT OR IGNORE INTO destroyed (stream, series, first, last, request) VALUES (?, ?, ?, ?, ?)",
+            [(stream, series, *leaves, request) for leaves in ranges],
+        )
 
     def note_request(self, erasure: KeyErasure) -> None:
         """See `KeysEngine`."""
-        self._opened.execute(_INSERT_REQUEST, erasure)
+        self._opened.execute(
+            "INSERT INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (request) DO UPDATE SET position = excluded.position",
+            erasure,
+        )
 
     def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
         """See `KeysEngine`."""
@@ -151,7 +158,7 @@ class SqliteKeys:
 
     def requests(self, *, last: bool = False) -> list[KeyErasure]:
         """See `KeysEngine`."""
-        query = _SELECT_REQUESTS + " DESC LIMIT 1" * last
+        query = "SELECT request, position, recorded_at, event FROM requests ORDER BY number" + " DESC LIMIT 1" * last
         with self._driver() as driver:
             return [KeyErasure(*row) for row in keys_file.rows(driver, query, types=(str, int, int, bytes))]
 

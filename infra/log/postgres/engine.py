@@ -74,14 +74,6 @@ _WITHIN_PAGE: Final = (
     "SELECT * FROM (SELECT page.*, sum(octet_length(state)) OVER (ROWS UNBOUNDED PRECEDING) - octet_length(state) "
     f"AS before FROM ({{}}) page) counted WHERE before < {PAGE_BYTES} ORDER BY position"
 )
-_SELECT_STAGED: Final = (
-    "SELECT position, stream, version, topic, state, recorded_at, digest, key FROM events "
-    f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {COPIED_TOGETHER}"
-)
-_SELECT_STREAM_WITH_KEY: Final = (
-    "SELECT stream FROM events WHERE stream = ANY(?::text[]) AND key = ? ORDER BY position LIMIT 1"
-)
-_EARLY: Final = f"SELECT position FROM {schema.SCHEMA}.events WHERE log = %b AND position < 1"
 _SIZE: Final = (
     f"SELECT pg_total_relation_size('{schema.SCHEMA}.events') + pg_total_relation_size('{schema.SCHEMA}.head')"
 )
@@ -102,7 +94,6 @@ _SET_BACK: Final = (
     f"UPDATE {schema.SCHEMA}.head h SET position = e.position, digest = e.digest FROM (SELECT position, digest "
     f"FROM {schema.SCHEMA}.events WHERE log = %b AND position > 0 ORDER BY position DESC LIMIT 1) e WHERE h.log = %b"
 )
-_SELECT_MOVED_TO: Final = f"SELECT moved_to FROM {schema.SCHEMA}.head WHERE log = %b"
 _SET_MOVED_TO: Final = f"UPDATE {schema.SCHEMA}.head SET moved_to = %b WHERE log = %b AND position = %b"
 
 _UNKNOWN: Final = (
@@ -162,12 +153,19 @@ class PostgresReader(LogReader):
 
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""
-        found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (list(streams), key))
+        found: str | None = self._value(
+            "SELECT stream FROM events WHERE stream = ANY(?::text[]) AND key = ? ORDER BY position LIMIT 1",
+            (list(streams), key),
+        )
         return found
 
     def staged_rows(self, *, after: int, upto: int) -> list[StagedRow]:
         """Return a page of rows, as they are inserted."""
-        return self._all(_SELECT_STAGED, (after, upto))
+        return self._all(
+            "SELECT position, stream, version, topic, state, recorded_at, digest, key FROM events "
+            f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {COPIED_TOGETHER}",
+            (after, upto),
+        )
 
     def _run(self, query: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
         return self._sent(_translated(query), (self.log, *parameters))
@@ -419,7 +417,9 @@ class PostgresEngine(LogEngine):
             return self._moved_to(driver)
 
     def _moved_to(self, driver: Driver) -> str:
-        found = driver.execute(_SELECT_MOVED_TO, (self._number(driver),)).fetchone()
+        found = driver.execute(
+            f"SELECT moved_to FROM {schema.SCHEMA}.head WHERE log = %b", (self._number(driver),)
+        ).fetchone()
         if found is None:
             raise errors.StoreReplaced(self._path, "its database has no such log any more")
         return str(found[0])
@@ -443,7 +443,9 @@ class PostgresEngine(LogEngine):
         """See `LogEngine`."""
         with self.reading() as reads:
             found = [f"{name} is missing or invalid" for name in schema.missing_indexes(reads.driver)]
-            early = reads.driver.execute(_EARLY, (reads.log,)).fetchall()
+            early = reads.driver.execute(
+                f"SELECT position FROM {schema.SCHEMA}.events WHERE log = %b AND position < 1", (reads.log,)
+            ).fetchall()
         return [*found, *(f"an event is at position {position}, before the first" for (position,) in early)]
 
     def size_bytes(self) -> int:
@@ -485,7 +487,6 @@ class PostgresEngine(LogEngine):
         )
 
 
-_SELECT_LOG = f"SELECT h.log, h.log_id, h.format, h.created_at FROM {schema.SCHEMA}.head h WHERE h.name = %b"
 _INSERT_LOG = (
     f"INSERT INTO {schema.SCHEMA}.head (name, log_id, format, created_at, digest) VALUES (%b, %b, %b, %b, %b) "
     "ON CONFLICT DO NOTHING"
@@ -650,7 +651,11 @@ class _Found(NamedTuple):
 
 def _find(driver: Any, name: str) -> _Found | None:
     """Return a log by its name."""
-    row = driver.execute(_SELECT_LOG, (name,), binary=True).fetchone()
+    row = driver.execute(
+        f"SELECT h.log, h.log_id, h.format, h.created_at FROM {schema.SCHEMA}.head h WHERE h.name = %b",
+        (name,),
+        binary=True,
+    ).fetchone()
     if row is None:
         return None
     return _Found(row[0], LogIdentity(row[1], row[2], Micros(row[3])))

@@ -131,9 +131,6 @@ _OK, _DENY = 0, 1
 _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quick_check", "table_info"})
 
 
-SELECT_TRIGGERS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-
-
 def forbid_rewriting(driver_connection: Any) -> None:
     """Refuse, for the life of this connection, what would remove or bypass the append-only triggers.
 
@@ -353,14 +350,6 @@ POLL_INTERVAL_S: Final = 0.05
 _SELECT_HEAD: Final = (
     "SELECT position, digest, (SELECT digest FROM events WHERE position = ?) FROM events ORDER BY position DESC LIMIT 1"
 )
-_SET_BACK: Final = (
-    "UPDATE sqlite_sequence SET seq = coalesce((SELECT max(position) FROM events), 0) WHERE name = 'events'"
-)
-_SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
-_SELECT_STREAM_WITH_KEY: Final = (
-    "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
-    "AND events.key = ? ORDER BY events.position LIMIT 1"
-)
 
 
 class SqliteReader(LogReader):
@@ -383,7 +372,7 @@ class SqliteReader(LogReader):
 
     def last_given(self) -> int:
         """See `LogReader`."""
-        return self._value(_SELECT_LAST_GIVEN, ()) or 0
+        return self._value("SELECT seq FROM sqlite_sequence WHERE name = 'events'", ()) or 0
 
     def layout(self) -> int:
         """See `LogReader`. Nothing changes a log of SQLite from outside but by taking its triggers away."""
@@ -391,7 +380,11 @@ class SqliteReader(LogReader):
 
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""
-        found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (to_json(streams).decode(), key))
+        found: str | None = self._value(
+            "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
+            "AND events.key = ? ORDER BY events.position LIMIT 1",
+            (to_json(streams).decode(), key),
+        )
         return found
 
     def _run(self, query: str, parameters: tuple[Any, ...]) -> Any:
@@ -600,7 +593,9 @@ class SqliteEngine(LogEngine):
     def set_back(self) -> None:
         """See `LogEngine`."""
         with sqlite.transaction_on(self.path) as connection:  # Without the guard, which refuses that.
-            connection.exec_driver_sql(_SET_BACK)
+            connection.exec_driver_sql(
+                "UPDATE sqlite_sequence SET seq = coalesce((SELECT max(position) FROM events), 0) WHERE name = 'events'"
+            )
 
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, without the write-ahead log."""
@@ -626,4 +621,4 @@ class SqliteEngine(LogEngine):
 
 
 def _triggers(driver: Any) -> dict[str, str]:
-    return dict(driver.execute(SELECT_TRIGGERS))
+    return dict(driver.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
