@@ -26,6 +26,16 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
+from pysqlite3.dbapi2 import (
+    SQLITE_AUTH,
+    SQLITE_BUSY,
+    SQLITE_CANTOPEN,
+    SQLITE_CORRUPT,
+    SQLITE_FULL,
+    SQLITE_IOERR,
+    SQLITE_NOTADB,
+    SQLITE_READONLY,
+)
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
@@ -263,15 +273,6 @@ _SELECT_GENERATED: Final = (
 )
 _UNCOMPARED: Final = re.compile(r"[\s\"'`\[\]]+")
 
-_BUSY = 5
-_READONLY = 8
-_IOERR = 10
-_CORRUPT = 11
-_FULL = 13
-_CANTOPEN = 14
-_AUTH = 23
-_NOTADB = 26
-
 
 def driver_errors() -> tuple[type[Exception], ...]:
     """Return what SQLAlchemy and the driver raise. `UnicodeDecodeError`: a message that quotes a damaged schema."""
@@ -354,7 +355,10 @@ def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except driver.dbapi2.OperationalError as error:
         connection.close()
-        if error.sqlite_errorcode & 0xFF not in (_CANTOPEN, _READONLY, _IOERR, _FULL) or not path.exists():
+        if (
+            error.sqlite_errorcode & 0xFF not in (SQLITE_CANTOPEN, SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL)
+            or not path.exists()
+        ):
             raise
         wal = path.with_name(f"{path.name}-wal")
         if wal.exists() and wal.stat().st_size:
@@ -513,26 +517,26 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
     code = getattr(cause, "sqlite_errorcode", None)
     code = None if code is None else code & 0xFF
-    if code == _BUSY or "database is locked" in str(cause):
+    if code == SQLITE_BUSY or "database is locked" in str(cause):
         return errors.LogBusy(waited_s=busy_timeout_s)
-    if code == _AUTH or "append-only" in str(cause) or "not authorized" in str(cause):
+    if code == SQLITE_AUTH or "append-only" in str(cause) or "not authorized" in str(cause):
         return errors.AppendOnly(str(cause))
-    if code == _CANTOPEN and are_descriptors_exhausted():
+    if code == SQLITE_CANTOPEN and are_descriptors_exhausted():
         return errors.OutOfDescriptors(path)
-    if code == _READONLY and is_marked_read_only(path):
+    if code == SQLITE_READONLY and is_marked_read_only(path):
         return errors.LogDamaged(f"{path}: {MARKED_READ_ONLY}; nothing was written; {REMEDY_FOR_MARK}")
-    if code in (_READONLY, _CANTOPEN):
+    if code in (SQLITE_READONLY, SQLITE_CANTOPEN):
         if os.path.lexists(path) and not is_readable(path):
             return errors.StoreNotWritable(path, os.strerror(errno.EACCES), access="read")
         return errors.StoreNotWritable(path, str(cause))
-    if code == _FULL:
+    if code == SQLITE_FULL:
         return errors.StorageFull(path)
-    if code == _IOERR:
+    if code == SQLITE_IOERR:
         # SQLite does not always say so. It stays an I/O error: after a failed sync, the commit may be on the disk.
         return errors.LogWriteFailed(f"{cause}{'' if has_room(path.parent) else '; its disk is full, free some space'}")
     # The driver decodes SQLite's messages, and one about a damaged schema quotes what is damaged.
     is_no_text = isinstance(cause, UnicodeDecodeError) or "Could not decode to UTF-8" in str(cause)
-    if code in (_CORRUPT, _NOTADB) or is_no_text or isinstance(cause, UnsafeFile):
+    if code in (SQLITE_CORRUPT, SQLITE_NOTADB) or is_no_text or isinstance(cause, UnsafeFile):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
+from pysqlite3.dbapi2 import SQLITE_DELETE, SQLITE_DENY, SQLITE_INSERT, SQLITE_OK, SQLITE_PRAGMA, SQLITE_UPDATE
 from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -122,12 +123,7 @@ def create_schema(connection: sa.Connection, *, log_id: str, log_format: int, cr
 
 
 # Action codes of sqlite3_set_authorizer, from sqlite3.h.
-_DELETE = 9
-_INSERT_ROW = 18
-_PRAGMA = 19
-_UPDATE = 23
 _SCHEMA_CHANGES: Final = frozenset({*range(1, 9), *range(10, 18), 26, 29, 30})  # CREATE *, DROP *, ALTER TABLE
-_OK, _DENY = 0, 1
 _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quick_check", "table_info"})
 
 
@@ -141,15 +137,15 @@ def forbid_rewriting(driver_connection: Any) -> None:
 
 def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> int:
     if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that mnemolog did not create.
-        return _DENY
+        return SQLITE_DENY
     if action in _SCHEMA_CHANGES:
-        return _DENY
-    if action in (_INSERT_ROW, _UPDATE, _DELETE) and first in ("sqlite_master", "sqlite_sequence"):
-        return _DENY
+        return SQLITE_DENY
+    if action in (SQLITE_INSERT, SQLITE_UPDATE, SQLITE_DELETE) and first in ("sqlite_master", "sqlite_sequence"):
+        return SQLITE_DENY
     # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON would allow that.
-    if action == _PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS:
-        return _DENY
-    return _OK
+    if action == SQLITE_PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS:
+        return SQLITE_DENY
+    return SQLITE_OK
 
 
 PROBLEMS_MAX: Final = 100
