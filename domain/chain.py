@@ -197,14 +197,6 @@ def finding_of(row: Row, kind: Kind, detail: str) -> Finding:
     return Finding(kind=kind, position=Position(row[0]), stream=shown(row[1]), detail=detail)
 
 
-def has_types(row: Row) -> bool:
-    """Whether the columns have their types, as they do unless the file is damaged."""
-    row = LogRow._make(row)
-    return all(isinstance(value, bytes) for value in (row.stream, row.topic, row.state)) and all(
-        isinstance(value, int) for value in (row.version, row.recorded_at)
-    )
-
-
 def shown(stream: Any) -> str | None:
     """Return the name of a stream as text, also where it is damaged; None if it is not even bytes."""
     return stream.decode(errors="replace") if isinstance(stream, bytes) else None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, RecordedEvent, RetentionChosen
-from mnemolog.domain.position import Position, UtcTime, micros_of, parse_age, to_datetime
+from mnemolog.domain.position import Position, UtcTime, checked_by, micros_of, parse_age, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past
@@ -107,9 +107,7 @@ def chosen_rule(
     scope: Scope, *, max_age: str | None, min_age: str | None, by: CountedFrom, keep_facts: bool
 ) -> RetentionChosen:
     """Decide how long what is said in a scope is kept. Raises `InvalidInput`."""
-    if by not in ("said", "recorded"):
-        raise InvalidInput("by", f"expected 'said' or 'recorded', got {by!r}")
     most, least = parse_age("max_age", max_age), parse_age("min_age", min_age)
     if most is not None and micros_of(least) > micros_of(most):
         raise InvalidInput("min_age", f"{least} is more than the maximum age, {most}")
-    return RetentionChosen(scope=scope, max_age=most, min_age=least, by=by, keep_facts=keep_facts)
+    return RetentionChosen(scope=scope, max_age=most, min_age=least, by=checked_by(by), keep_facts=keep_facts)

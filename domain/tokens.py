@@ -106,7 +106,16 @@ def evolve_tokens(state: TokensState | None, recorded: RecordedEvent, _past: Pas
     known: TokensState = Map() if state is None else state
     match recorded.event:
         case TokenCreated() as created if created.id not in known:
-            return known.set(created.id, KnownToken(_token_of(created, recorded), created.digest))
+            token = Token(
+                id=created.id,
+                actor=created.acts_as,
+                verbs=tuple(verb for verb in VERBS if verb in created.verbs),
+                scopes=tuple(map(Scope, created.scopes)),
+                created_at=to_datetime(recorded.recorded_at),
+                created_by=created.actor,
+                expires_at=None if created.expires_at is None else to_datetime(within_calendar(created.expires_at)),
+            )
+            return known.set(created.id, KnownToken(token, created.digest))
         case TokenRevoked(id=id) as revoked if (found := known.get(id)) is not None and not found.token.revoked_at:
             ended = _ended(found.token, revoked, to_datetime(recorded.recorded_at))
             return known.set(id, KnownToken(ended, found.digest))
@@ -119,18 +128,6 @@ def _ended(token: Token, revoked: TokenRevoked, at: datetime) -> Token:
     end = to_datetime(within_calendar(revoked.at))
     end = min(end, token.expires_at or end)
     return msgspec.structs.replace(token, replaced_at=at, revoked_by=revoked.actor, expires_at=end)
-
-
-def _token_of(created: TokenCreated, recorded: RecordedEvent) -> Token:
-    return Token(
-        id=created.id,
-        actor=created.acts_as,
-        verbs=tuple(verb for verb in VERBS if verb in created.verbs),
-        scopes=tuple(map(Scope, created.scopes)),
-        created_at=to_datetime(recorded.recorded_at),
-        created_by=created.actor,
-        expires_at=None if created.expires_at is None else to_datetime(within_calendar(created.expires_at)),
-    )
 
 
 def new_token(

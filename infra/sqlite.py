@@ -459,7 +459,7 @@ def _make_private(path: Path) -> None:
         os.mknod(path, stat.S_IFREG | FILE_MODE)
     except PermissionError:  # A system where only root may do that, or a folder that this process may not write.
         with suppress(OSError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
+            make_new(path)
     except OSError:
         return
 
@@ -563,12 +563,6 @@ def clear_read_only_flag(path: Path) -> None:
             file.write(_WRITE_VERSION_MAX)
 
 
-def is_constraint_violation(error: BaseException) -> bool:
-    """Whether the database refused a row because of a constraint of the schema."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    return isinstance(cause, driver.dbapi2.IntegrityError) and "append-only" not in str(cause)
-
-
 PAGES_PER_STEP: Final = 512
 """Pages copied between two calls of `moved`, which may stop the copy: 2 MiB of 4 KiB pages."""
 
@@ -583,7 +577,7 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
     write-ahead log of the source cannot be emptied until the copy ends. Raises `MnemologError` for the source, and
     `OSError` for the target.
     """
-    _make_new(target)
+    make_new(target)
     try:
         with mapped_errors(source):
             may_write = is_writable(source.parent) and has_room(source.parent)
@@ -618,5 +612,6 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
             source.execute("ROLLBACK")
 
 
-def _make_new(path: Path) -> None:
+def make_new(path: Path) -> None:
+    """Create an empty file that only its owner may read, for SQLite to fill. Raises `FileExistsError`."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))

@@ -94,16 +94,12 @@ def _library(module: Any) -> _Library:
     class InheritedConnection(module.Connection):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:
             if name in ("close", "rollback"):  # Called for every connection that goes out of use.
-                return _do_nothing
+                return lambda: None
             if name.startswith("__"):
                 return object.__getattribute__(self, name)
             raise errors.StoreForked(opened_in=self.__dict__["opened_in"], used_in=os.getpid())
 
     return _Library(module, Connection, InheritedConnection)
-
-
-def _do_nothing() -> None:
-    pass
 
 
 _pools: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()

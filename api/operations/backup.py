@@ -98,7 +98,7 @@ def make_backup(
             moved = counting(progress, log.usable_engine.size_bytes())
             witnesses += noted_witnesses(store, log_id)
             witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
-            log.copy_to(temporary / LOG_FILE, moved=moved)
+            log.usable_engine.copy_to(temporary / LOG_FILE, moved=moved)
             moved(log.usable_engine.size_bytes())  # It may be shorter than it was.
             manifest, kept = _checked(temporary, log, keys, witnesses, progress)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)

@@ -60,6 +60,8 @@ class SentenceTransformerEncoder:
 
     def __init__(self, model: str | Path, *, recipe: str = "", download: bool = True) -> None:
         self._asked = model
+        self.name = str(model)
+        """The name or path that the user gave."""
         self._recipe = recipe
         self._download = download
         self._files_lock = RLock()
@@ -68,11 +70,6 @@ class SentenceTransformerEncoder:
         self._fingerprint: str | None = None
         self._tokenizer_loaded: Any = None
         self._model_loaded: Any = None
-
-    @property
-    def name(self) -> str:
-        """The name or path that the user gave."""
-        return str(self._asked)
 
     @property
     def fingerprint(self) -> str:

@@ -44,21 +44,13 @@ class ObjectEncoder:
         if isinstance(model, type) or not callable(getattr(model, "encode", None)):
             raise InvalidInput("model", f"{_kind(model)} has no encode method; {_NEEDED}")
         self._model = model
-        self._fingerprint = _identity(model, recipe=recipe)
-        self._name = checked_label("model.name", getattr(model, "name", None) or _kind(model))
+        self.fingerprint = _identity(model, recipe=recipe)
+        """64 hexadecimal digits: the object's own fingerprint, hashed with the recipe."""
+        self.name = checked_label("model.name", getattr(model, "name", None) or _kind(model))
+        """The object's `name`, or the name of its class."""
         self._dimension = _stated_dimension(model)
         self._chunks = _own_chunks(model)
         self._lock = RLock()
-
-    @property
-    def name(self) -> str:
-        """The object's `name`, or the name of its class."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """64 hexadecimal digits: the object's own fingerprint, hashed with the recipe."""
-        return self._fingerprint
 
     @property
     def dimension(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -23,7 +22,6 @@ KEYS_FILE: Final = "keys.db"
 CLEAR_FORMAT, WRAPPED_FORMAT = 1, 2
 """The format of keys that are stored in the clear, and of those that are wrapped with a key of `key_file`."""
 SECRET_BYTES: Final = 32
-MODE: Final = 0o600
 LOCKED: Final = "the keys of the log were"
 PARTS: Final = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that the database consists of."""
@@ -98,7 +96,7 @@ def create(folder: Path, *, created_at: int) -> str:
     """
     path = folder / KEYS_FILE
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
+        sqlite.make_new(path)
     with sqlite.transaction_on(path) as connection:
         METADATA.create_all(connection)
         if connection.execute(sa.select(META.c.log_id)).scalar_one_or_none() is None:
@@ -130,7 +128,7 @@ def write_copy(
     path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wrapped: bool, wrapped_with: str | None
 ) -> None:
     """Write keys from another database into a new file, durably. Raises the driver's errors."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
+    sqlite.make_new(path)
     with sqlite.transaction_on(path) as connection:
         driver: Any = connection.connection.driver_connection
         METADATA.create_all(connection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from itertools import islice
@@ -49,7 +49,15 @@ class EventLog(fork_guard.OfOneProcess):
     ) -> None:
         self.path = path
         self.identity = identity
+        self.log_id = identity.log_id
+        """The random identity this log was created with."""
         self.engine = engine
+        self.busy_timeout_s = engine.busy_timeout_s
+        """How long to wait for a lock that another process holds, in seconds."""
+        self.is_read_only = read_only
+        """Whether nothing in its folder may be written."""
+        self.keyring: Keyring | None = None if codec.sealer is None else codec.sealer.keyring
+        """The keys of its content, None where content is stored in the clear."""
         self.genesis = identity.genesis
         self._codec, self._redact = codec, None if redact is None else lru_cache(ANSWERS_KEPT)(redact)
         self.followers = Followers(engine)
@@ -68,16 +76,6 @@ class EventLog(fork_guard.OfOneProcess):
         """The last head whose event fits."""
 
     @property
-    def keyring(self) -> Keyring | None:
-        """The keys of its content, None where content is stored in the clear."""
-        return None if self._codec.sealer is None else self._codec.sealer.keyring
-
-    @property
-    def busy_timeout_s(self) -> float:
-        """How long to wait for a lock that another process holds, in seconds."""
-        return self.engine.busy_timeout_s
-
-    @property
     def usable_engine(self) -> LogEngine:
         """The engine, for calls on it alone. Raises `StoreClosed`, `StoreForked`."""
         self.require_usable()
@@ -87,11 +85,6 @@ class EventLog(fork_guard.OfOneProcess):
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""
         with self.reading() as reads:
             return reads.version(FORGETTING_STREAM)
-
-    @property
-    def log_id(self) -> str:
-        """The random identity this log was created with."""
-        return self.identity.log_id
 
     @property
     def is_inherited(self) -> bool:
@@ -162,11 +155,6 @@ class EventLog(fork_guard.OfOneProcess):
         # The caller may build a projection from what it is of.
         self.engine.seen.saw(seen_head.Known(position, digest))
         return digest
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether nothing in its folder may be written."""
-        return self.appends.is_read_only
 
     def require_whole(self) -> None:
         """Raise `HistoryLost` if the log has lost events, also for who reports on that."""
@@ -416,10 +404,6 @@ class EventLog(fork_guard.OfOneProcess):
     def contradictions(self) -> list[str]:
         """Return what is wrong with the database beside the content of its rows. Reads all of it."""
         return self.usable_engine.contradictions()
-
-    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
-        """Copy the log of one moment into the new file `target`, as `LogEngine` does."""
-        self.usable_engine.copy_to(target, moved=moved)
 
     def reading(self) -> AbstractContextManager[LogReader]:
         """Return a reader, for queries of stored rows. Raises `StoreClosed`, `StoreForked`, `HistoryLost`."""

@@ -86,22 +86,6 @@ class _Session:
         self.turns: list[Turn] = []
         self.forgotten: list[Position] = []
 
-    def frozen(self) -> SessionReplay:
-        return SessionReplay(
-            session=self.id,
-            title=self.started.title,
-            agent=self.started.agent,
-            scope=self.started.scope,
-            parent=self.started.parent,
-            branched_at=None if self.started.branched_at is None else Position(self.started.branched_at),
-            reason=self.started.reason,
-            started_at=to_datetime(self.recorded.recorded_at),
-            started_position=self.recorded.position,
-            ended_at=self.ended_at,
-            turns=tuple(self.turns),
-            forgotten=tuple(self.forgotten),
-        )
-
 
 def replay(
     log: Log,
@@ -128,7 +112,23 @@ def replay(
         position=position,
         digest=digest.hex(),
         events=count,
-        sessions=tuple(found.frozen() for found in sessions.values()),
+        sessions=tuple(
+            SessionReplay(
+                session=found.id,
+                title=found.started.title,
+                agent=found.started.agent,
+                scope=found.started.scope,
+                parent=found.started.parent,
+                branched_at=None if found.started.branched_at is None else Position(found.started.branched_at),
+                reason=found.started.reason,
+                started_at=to_datetime(found.recorded.recorded_at),
+                started_position=found.recorded.position,
+                ended_at=found.ended_at,
+                turns=tuple(found.turns),
+                forgotten=tuple(found.forgotten),
+            )
+            for found in sessions.values()
+        ),
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, has_types, shown
+from mnemolog.domain.chain import Chain, Finding, Kind, Row, finding_of, shown
 from mnemolog.domain.display import counted
 from mnemolog.domain.encoding import UNDECODABLE
 from mnemolog.domain.events import (
@@ -341,8 +341,8 @@ def walk(
                     chain.skip(row)
                     found.add(broken)
                     events.history = None
-                    if not has_types(row):
-                        continue
+                    if [type(value) for value in row[1:5] + row[6:7]] != [bytes, int, bytes, bytes, int]:
+                        continue  # Damage can turn a value into one of another type.
                 if (flaw := events.check(row)) is not None:
                     found.add([flaw])
             tell(progress, rows[-1][0], upto)

@@ -176,16 +176,11 @@ class SegmentState(StrEnum):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a segment, durably."""
-    write_synced(folder / MANIFEST_FILE, sealed(manifest))
-
-
-def sealed(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest file.
+    """Write the manifest of a segment, durably.
 
     A manifest is a witness of the log's history. With its checksum, a flipped bit cannot accuse the log.
     """
-    return checked_json.encode(manifest)
+    write_synced(folder / MANIFEST_FILE, checked_json.encode(manifest))
 
 
 def read_manifest(folder: Path) -> Manifest:

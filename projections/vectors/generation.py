@@ -171,21 +171,6 @@ class Snapshot(NamedTuple):
         """The position up to which every turn has its vector, or is known to have none."""
         return self.tail[-1].upto if self.tail else self.written_to
 
-    @property
-    def tail_rows(self) -> int:
-        """How many vectors are not on disk yet."""
-        return sum(part.exact.count for part in self.tail)
-
-    @property
-    def turns(self) -> int:
-        """How many turns have their vector here."""
-        return sum(len(part.turns) for part in self.segments)
-
-    @property
-    def skipped(self) -> int:
-        """How many turns are known to have none."""
-        return sum(len(part.skipped) for part in self.segments)
-
     def allowed_as_of(self, upto: Position | None, allowed: PositionMask | None) -> PositionMask | None:
         """Return the positions in `allowed` (None for all turns) up to `upto`; None if that is all turns."""
         if upto is None or self.covers <= upto:

@@ -192,7 +192,21 @@ def generations(root: Path, log: Log, *, active: str | None = None) -> list[Gene
     found, head = survey(root, log), log.head().position
     statuses = [_status(item, head=head, active=active) for item in found]
     if active is not None and head > ORIGIN and not any(_is_of(item, active) for item in found):
-        statuses.append(_missing(active, head))
+        statuses.append(
+            GenerationStatus(
+                generation="",
+                model="",
+                fingerprint=active,
+                recipe="",
+                state=Drift.MISSING.value,
+                action=action_of(Drift.MISSING, ""),
+                covers=ORIGIN,
+                behind_events=head,
+                vectors=0,
+                segments=0,
+                bytes=0,
+            )
+        )
     return statuses
 
 
@@ -242,22 +256,6 @@ def name_in_quarantine(quarantine: Path, fingerprint: str) -> str:
 def action_of(state: Drift, model: str) -> str:
     """Return what to do about a state of the vectors of a model, whose name is empty if it is unknown."""
     return with_model(ACTIONS[state], model)
-
-
-def _missing(fingerprint: str, head: Position) -> GenerationStatus:
-    return GenerationStatus(
-        generation="",
-        model="",
-        fingerprint=fingerprint,
-        recipe="",
-        state=Drift.MISSING.value,
-        action=action_of(Drift.MISSING, ""),
-        covers=ORIGIN,
-        behind_events=head,
-        vectors=0,
-        segments=0,
-        bytes=0,
-    )
 
 
 def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:

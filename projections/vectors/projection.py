@@ -225,7 +225,11 @@ class VectorProjection:
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             files.publish_folder(building, final)
-            rebuilt = Rebuilt(built.turns, encoded, built.skipped)
+            rebuilt = Rebuilt(
+                turns=sum(len(part.turns) for part in built.segments),
+                encoded=encoded,
+                skipped=sum(len(part.skipped) for part in built.segments),
+            )
             del built  # Its index is read again: with it, there would be two in memory.
             self._switch(final)
             self._generation.settle()
@@ -282,7 +286,7 @@ class VectorProjection:
 
     def _write_long_tail(self, generation: Generation) -> None:
         """Write the tail if it is long, unless another process is writing."""
-        if generation.snapshot.tail_rows > TAIL_ROWS_MAX:
+        if sum(part.exact.count for part in generation.snapshot.tail) > TAIL_ROWS_MAX:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 

@@ -13,7 +13,8 @@ from mnemolog.domain.chain import link
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
-from mnemolog.projections.vectors.folders import MANIFEST_FILE, read_manifest, sealed
+from mnemolog.projections.sql import checked_json
+from mnemolog.projections.vectors.folders import MANIFEST_FILE, read_manifest
 
 
 class Tampering:
@@ -73,7 +74,7 @@ class Tampering:
 def rewrite_manifest(segment: Path, **fields: Any) -> None:
     """Change what the manifest of a segment says, and seal it anew: nothing about it looks damaged."""
     manifest = msgspec.structs.replace(read_manifest(segment), **fields)
-    (segment / MANIFEST_FILE).write_bytes(sealed(manifest))
+    (segment / MANIFEST_FILE).write_bytes(checked_json.encode(manifest))
 
 
 def copy_store(log: EventLog, folder: Path) -> Path:

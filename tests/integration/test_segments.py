@@ -386,7 +386,7 @@ def test_segments_of_another_process_are_used_without_reopening(folder):
         writer.admin.catch_up_vectors()
         assert reader.recall("number7", mode="vector", k=50).hits == first.hits
         snapshot = reader.parts.projections.vectors().projection()._generation.snapshot
-        assert (len(snapshot.written), snapshot.tail_rows) == (1, 0)
+        assert (len(snapshot.written), snapshot.tail) == (1, ())
         writer.rebuild("vectors")
         assert reader.recall("number7", mode="vector", k=50).hits == first.hits
         assert reader.parts.projections.vectors().projection()._generation.folder.name.endswith("-0002")

@@ -537,7 +537,8 @@ class SqliteEngine(LogEngine):
 
     def is_conflict(self, error: BaseException) -> bool:
         """See `LogEngine`."""
-        return sqlite.is_constraint_violation(error)
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        return isinstance(cause, sqlite.driver.dbapi2.IntegrityError) and "append-only" not in str(cause)
 
     def error_of(self, error: BaseException) -> errors.MnemologError:
         """See `LogEngine`."""
