@@ -143,7 +143,7 @@ class Threads:
                 break
         for name, value in fresh.items():
             contents.keep(name, value._replace(position=at))
-        contents.keep_refs(thread, ns, checkpoint_id, {**kept, **dict.fromkeys(fresh, at)})
+        contents.refs.put((thread, ns, checkpoint_id), {**kept, **dict.fromkeys(fresh, at)})
 
     def write(
         self, thread: str, ns: str, checkpoint_id: str, task: str, path: str, writes: Iterable[tuple[int, str, Typed]]
@@ -292,7 +292,7 @@ class Threads:
 
     def _refs_of(self, contents: Contents, thread: str, ns: str, checkpoint_id: str) -> Refs:
         """Return the positions of the values of a checkpoint; empty if it does not exist or was forgotten."""
-        known = contents.refs(thread, ns, checkpoint_id)
+        known = contents.refs.get((thread, ns, checkpoint_id))
         if known is None:
             with self._index.current() as connection:
                 at = thread_index.find(connection, thread, ns, checkpoint_id, hidden=True)
@@ -302,7 +302,7 @@ class Threads:
                 known = refs_of(at.position, contents.checkpoint(at.position))
             except Gone:
                 return {}
-            contents.keep_refs(thread, ns, checkpoint_id, known)
+            contents.refs.put((thread, ns, checkpoint_id), known)
         return known
 
     def _hide(self, found: Sequence[CheckpointAt], *, reason: str) -> None:

@@ -139,13 +139,11 @@ class SessionStates:
 
     def _known_inside(self, session: str) -> bool | None:
         """Whether a session is inside; None if it was never started, which takes as many questions as one outside."""
-        with self._kept.lock:
-            inside = self._inside.get(session)
+        inside = self._inside.get(session)
         if inside is False:
             self._log.first_event(NO_SESSION)
         elif inside is None and (inside := self._begins_inside(session)) is not None:
-            with self._kept.lock:
-                self._inside.put(session, inside)
+            self._inside.put(session, inside)
         return inside
 
     def _begins_inside(self, session: str) -> bool | None:
@@ -165,8 +163,7 @@ class SessionStates:
         """Whether the boundary covers a session and all sessions whose turns and working memory it inherited."""
         if state is None or not self.boundary.scopes:
             return True
-        with self._kept.lock:
-            inside = self._inside.get(state.session)
+        inside = self._inside.get(state.session)
         if inside is None:
             scopes = [state.started.scope]
             for ancestor in state.ancestors:
@@ -175,14 +172,12 @@ class SessionStates:
                     return False
                 scopes.append(found.started.scope)
             inside = all(covered(self.boundary.scopes, scope) for scope in scopes)
-            with self._kept.lock:
-                self._inside.put(state.session, inside)
+            self._inside.put(state.session, inside)
         return inside
 
     def holds(self, session: str) -> bool:
         """Whether a session exists and is inside of the boundary."""
-        with self._kept.lock:
-            inside = self._inside.get(session)
+        inside = self._inside.get(session)
         return self.latest(session) is not None if inside is None else inside
 
     def id_of(self, name: str, scope: str | None = None) -> str:

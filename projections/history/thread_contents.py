@@ -9,7 +9,6 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import Event, Forgotten
 from mnemolog.domain.position import Position
 from mnemolog.domain.threads import ChannelValue, ThreadCheckpointed, ValueAt, base_number, read_value, stored_value
-from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log
 
@@ -33,9 +32,9 @@ class Contents:
 
     def __init__(self, log: Log, epoch: int) -> None:
         self._log, self.epoch = log, epoch
-        self._lock = fork_guard.lock()
         self._values: LruCache[tuple[int, str], ValueAt] = LruCache(CACHE_BYTES, size_of=lambda value: len(value.data))
-        self._refs: LruCache[tuple[str, str, str], Refs] = LruCache(REFS_CACHED_MAX)
+        self.refs: LruCache[tuple[str, str, str], Refs] = LruCache(REFS_CACHED_MAX)
+        """The positions of the values of checkpoints, by thread, namespace and id."""
 
     def event(self, position: Position) -> Event:
         """Return the event at a position. Raises `Gone`, or `LogDamaged` if there is none."""
@@ -62,7 +61,7 @@ class Contents:
         deltas: list[tuple[Position, ChannelValue]] = []
         at: int | None = position
         known: ValueAt | None = None
-        while at is not None and (known := self._known(at, channel)) is None:
+        while at is not None and (known := self._values.get((at, channel))) is None:
             event = of if of is not None and at == position else self.checkpoint(Position(at))
             stored = next((value for value in event.values if value.name == channel), None)
             if stored is None:
@@ -94,22 +93,7 @@ class Contents:
 
     def keep(self, channel: str, value: ValueAt) -> None:
         """Cache a value."""
-        with self._lock:
-            self._values.put((value.position, channel), value)
-
-    def _known(self, position: int, channel: str) -> ValueAt | None:
-        with self._lock:
-            return self._values.get((position, channel))
-
-    def refs(self, thread: str, ns: str, checkpoint: str) -> Refs | None:
-        """Return the positions of the values of a checkpoint, None if they are not cached."""
-        with self._lock:
-            return self._refs.get((thread, ns, checkpoint))
-
-    def keep_refs(self, thread: str, ns: str, checkpoint: str, refs: Refs) -> None:
-        """Cache the positions of the values of a checkpoint."""
-        with self._lock:
-            self._refs.put((thread, ns, checkpoint), refs)
+        self._values.put((value.position, channel), value)
 
 
 def refs_of(position: Position, stored: ThreadCheckpointed) -> Refs:

@@ -102,7 +102,6 @@ class VectorProjection:
         self._switching = fork_guard.lock()
         self._generation = self._open(self._current_folder())
         self._questions = LruCache[bytes, Vectors](QUESTIONS_KEPT)
-        self._remembering = fork_guard.lock()
 
     @property
     def covers(self) -> Position:
@@ -341,16 +340,14 @@ class VectorProjection:
         The vectors of the last questions are kept, because pages, audits and prefetches ask the same one again.
         """
         content = content_hash(query)
-        with self._remembering:
-            known = self._questions.get(content)
+        known = self._questions.get(content)
         if known is not None:
             return known
         vectors = self._encoder.encode(self._encoder.chunks([query])[0])
         made = _direction(vectors)
         if made is None:
             raise errors.EncodingFailed("the model gives no direction for this query")
-        with self._remembering:
-            self._questions.put(content, made)
+        self._questions.put(content, made)
         return made
 
     def _embedder(self, *, skip_bad: bool = False) -> Embedder:
