@@ -10,7 +10,7 @@ recorded (`VisibleEvents.admitted`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Final, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -49,6 +49,25 @@ class RequestedEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     request: str = ""
     """Digest of the request over HTTP that its key is of: another request with that key is refused. Empty for none."""
+
+
+STREAMS_KEPT: Final = 4_096
+
+
+def named_streams(prefix: str) -> tuple[Callable[[str], str], Callable[[str], str | None]]:
+    """Return two functions for streams that are named by a prefix and a name.
+
+    The first returns the stream of a name. The second returns the name of a stream, None for a stream of another kind.
+    """
+
+    def stream_of(name: str) -> str:
+        return prefix + name
+
+    @lru_cache(STREAMS_KEPT)
+    def name_of(stream: str) -> str | None:
+        return stream.removeprefix(prefix) if stream.startswith(prefix) else None
+
+    return stream_of, name_of
 
 
 TO_EVENT: Final = msgspec.Meta(extra={"refers to": "event"})

@@ -13,15 +13,19 @@ from typing import Any, Final, NamedTuple
 
 from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.event import named_streams
 from mnemolog.domain.events import FactAsserted, RecordedEvent
 from mnemolog.domain.limits import VALUE_BYTES_MAX, checked_json, checked_label
 from mnemolog.domain.position import Micros, Position, Time, checked_position, parse_time
 
-_STREAM_PREFIX: Final = "facts/"
+facts_stream, facts_scope = named_streams("facts/")
+"""The stream that holds the facts of a scope, and the scope whose facts a stream holds."""
 FILES: Final = "memories/"
 """Keys below it are files of a model's own. They are in no context, and listed only where a pattern begins with it."""
 PROPOSALS: Final = "proposals/"
 """What the names of streams of proposals begin with, before their scope."""
+proposals_stream, _proposals_scope = named_streams(PROPOSALS)
+"""The stream that holds the proposals of a scope, and the scope whose proposals a stream holds."""
 BECAUSE_MAX: Final = 100
 """Turns that one fact may rest on."""
 NOTHING: Final = canonical(None)
@@ -30,19 +34,10 @@ _MONTH: Final = re.compile(r"\d{4}-\d{2}\Z")
 _WILDCARDS: Final = frozenset("*?[]")
 
 
-def facts_stream(scope: str) -> str:
-    """Return the name of the stream that holds the facts of a scope."""
-    return _STREAM_PREFIX + scope
-
-
-def facts_scope(stream: str) -> str | None:
-    """Return the scope whose facts a stream holds, or None for a stream of another kind."""
-    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
-
-
 def stream_scope(stream: str) -> str | None:
     """Return the scope whose facts or proposals a stream holds, or None for a stream of another kind."""
-    return stream.removeprefix(PROPOSALS) if stream.startswith(PROPOSALS) else facts_scope(stream)
+    scope = _proposals_scope(stream)
+    return facts_scope(stream) if scope is None else scope
 
 
 class Assertion(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.event import Event, Moment
+from mnemolog.domain.event import Event, Moment, named_streams
 from mnemolog.domain.limits import (
     ITEM_BYTES_MAX,
     LABEL_BYTES_MAX,
@@ -57,21 +57,12 @@ class ItemDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 ITEM_EVENTS: tuple[type[Event], ...] = (ItemPut, ItemTouched, ItemDeleted)
 
 
-_STREAM_PREFIX: Final = "items/"
+items_stream, namespace_of = named_streams("items/")
+"""The stream that holds the items of a namespace, and the namespace that a stream holds."""
 SEPARATOR: Final = "."
 """Separates the labels of a namespace, which therefore must not contain it."""
 TTL_S_MAX: Final = 100 * 366 * 86_400
 _DEPTH_MAX: Final = 32
-
-
-def items_stream(namespace: str) -> str:
-    """Return the name of the stream that holds the items of a namespace."""
-    return _STREAM_PREFIX + namespace
-
-
-def namespace_of(stream: str) -> str | None:
-    """Return the namespace that a stream holds, or None for a stream of another kind."""
-    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
 def join_namespace(labels: Sequence[str]) -> str:

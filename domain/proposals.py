@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain.event import TO_EVENT, ShownAt
 from mnemolog.domain.events import Act, ProposalDecided, ProposalMade, RecordedEvent
-from mnemolog.domain.facts import PROPOSALS, stream_scope
+from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope
@@ -71,11 +71,6 @@ class Proposal(Result, frozen=True, kw_only=True):
 Proposals = Map[Position, Proposal]
 """The proposals of one scope by position, in no order."""
 NO_PROPOSALS: Final[Proposals] = Map()
-
-
-def proposals_stream(scope: str) -> str:
-    """Return the name of the stream that holds the proposals of a scope."""
-    return PROPOSALS + scope
 
 
 def evolve_proposals(state: Proposals | None, recorded: RecordedEvent, _past: Past[Proposals]) -> Proposals | None:

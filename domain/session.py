@@ -16,7 +16,6 @@ Decisions are pure functions of a state and a command; they raise an error or re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
@@ -24,6 +23,7 @@ from immutables import Map
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import UNDECODABLE, msgpack_encoder
+from mnemolog.domain.event import named_streams
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
@@ -310,10 +310,10 @@ def original_of(turn: TurnRecorded) -> Original | None:
         raise errors.LogDamaged(f"the original of a turn cannot be read: {error}") from error
 
 
-_STREAM_PREFIX: Final = "session/"
-NO_SESSION: Final = _STREAM_PREFIX
+session_stream, session_of = named_streams("session/")
+"""The stream that holds a session, and the session that a stream holds."""
+NO_SESSION: Final = session_stream("")
 """A stream in which nothing is: no session has an empty id."""
-_STREAMS_KEPT: Final = 4_096
 
 
 @runtime_checkable
@@ -340,17 +340,6 @@ def session_id_of(given: SessionLike, field: str = "session") -> str:
     if isinstance(given, SessionHandle):
         return given.id
     raise errors.InvalidInput(field, f"expected a session or its id, got {type(given).__name__}")
-
-
-def session_stream(session_id: str) -> str:
-    """Return the name of the stream that holds the session."""
-    return _STREAM_PREFIX + session_id
-
-
-@lru_cache(_STREAMS_KEPT)
-def session_of(stream: str) -> str | None:
-    """Return the session that a stream holds, or None for a stream of another kind."""
-    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
 def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:

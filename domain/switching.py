@@ -41,12 +41,14 @@ from immutables import Map
 
 from mnemolog.domain import session
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
+from mnemolog.domain.event import named_streams
 from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, SessionSwitched
 from mnemolog.domain.position import Position, checked_position
 from mnemolog.domain.request import without_actor
 from mnemolog.domain.session import SessionState
 
-_STREAM_PREFIX: Final = "agent/"
+agent_stream, agent_of = named_streams("agent/")
+"""The stream that holds the switches of an agent, and the agent whose stream it is."""
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,16 +67,6 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     def current(self) -> str:
         """The session it is in."""
         return self.last.to
-
-
-def agent_stream(agent: str) -> str:
-    """Return the name of the stream that holds the agent's switches."""
-    return _STREAM_PREFIX + agent
-
-
-def agent_of(stream: str) -> str | None:
-    """Return the agent whose stream it is, or None for a stream of another kind."""
-    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
 def evolve_agent(state: AgentState | None, recorded: RecordedEvent, _past: object = None) -> AgentState | None:

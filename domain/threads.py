@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain.binary_delta import splice, spliced
-from mnemolog.domain.event import Count, Event, Ordinal
+from mnemolog.domain.event import Count, Event, Ordinal, named_streams
 from mnemolog.domain.limits import BLOB_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX, check_count, checked_text
 
 
@@ -109,7 +109,8 @@ class ThreadCopied(Event, frozen=True, kw_only=True, omit_defaults=True):
 THREAD_EVENTS: tuple[type[Event], ...] = (ThreadCheckpointed, ThreadWritten, ThreadPruned, ThreadDeleted, ThreadCopied)
 
 
-_STREAM_PREFIX: Final = "thread/"
+thread_stream, thread_of = named_streams("thread/")
+"""The stream that holds a thread, and the thread that a stream holds."""
 DIGITS: Final = 8
 """The base of those numbers. Each digit takes up to 7 steps, and stores about all that was added once more."""
 PACK_BYTES_MIN: Final = 64
@@ -117,16 +118,6 @@ DICTIONARY_BYTES: Final = 32 << 10
 """How far deflate looks back at most (RFC 1951)."""
 _LEVEL: Final = 1
 _RAW: Final = -15
-
-
-def thread_stream(thread_id: str) -> str:
-    """Return the name of the stream that holds the thread."""
-    return _STREAM_PREFIX + thread_id
-
-
-def thread_of(stream: str) -> str | None:
-    """Return the thread that a stream holds, or None for a stream of another kind."""
-    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
 def checked_thread_id(thread_id: str) -> str:

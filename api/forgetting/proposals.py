@@ -30,7 +30,7 @@ from mnemolog.domain.events import (
     SourceDistrusted,
     TurnRecorded,
 )
-from mnemolog.domain.facts import BECAUSE_MAX, PROPOSALS, stream_scope
+from mnemolog.domain.facts import BECAUSE_MAX, PROPOSALS, proposals_stream, stream_scope
 from mnemolog.domain.head import known_at, position_at
 from mnemolog.domain.limits import DESCRIPTION_BYTES_MAX, check_count, checked_text, checked_whole
 from mnemolog.domain.position import Clock, Position, Time, When, checked_position, parse_time
@@ -41,7 +41,6 @@ from mnemolog.domain.proposals import (
     Proposal,
     ProposalState,
     evolve_proposals,
-    proposals_stream,
 )
 from mnemolog.domain.proposals import Proposals as State
 from mnemolog.domain.request import current_actor, current_request_key
