@@ -135,7 +135,7 @@ def forbid_rewriting(driver_connection: Any) -> None:
     driver_connection.set_authorizer(_authorize)
 
 
-def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> int:
+def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> object:
     if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that mnemolog did not create.
         return SQLITE_DENY
     if action in _SCHEMA_CHANGES:
