@@ -47,7 +47,7 @@ from .projections.ports import Progress
 from .projections.projector import ProjectorStatus
 from .projections.quarantine import QuarantineStatus
 from .projections.recall.prefetch import PrefetchReason, PrefetchResult, Ticket
-from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
+from .projections.vectors.folders import GenerationStatus, SkippedTurn, UnusedSegment
 from .results import Model, ModelActivation, ModelDrop, PlannedEvent, RestorePreview, SwitchPreview, ValueChange
 from .working_memory import MemoryView, WorkingMemory
 

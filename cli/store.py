@@ -58,7 +58,7 @@ from mnemolog.operations.status import Status, WalStatus
 from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import PRESENT, Issue, RebuildReport
 from mnemolog.projections.quarantine import Drift, QuarantinedItem
-from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.projections.vectors.folders import GenerationStatus
 from mnemolog.store import MemoryStore
 
 _CACHE: Final = "embeddings.db"

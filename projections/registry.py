@@ -20,7 +20,7 @@ from mnemolog.projections.maintenance.tables import AdapterTables, ConversationV
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.sql.item_tables import ItemTables
 from mnemolog.projections.sql.thread_index import ThreadIndex
-from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.projections.vectors.folders import GenerationStatus
 
 Status = TableStatus | CacheStatus | GenerationStatus
 

@@ -31,8 +31,7 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector import Indexing
 from mnemolog.projections.sql.opening import opened
-from mnemolog.projections.vectors.folders import generation_folders, prefix_of
-from mnemolog.projections.vectors.inventory import GenerationStatus, generations
+from mnemolog.projections.vectors.folders import GenerationStatus, generation_folders, generations, prefix_of
 from mnemolog.projections.vectors.model_vectors import Models, Vectors, opened_from_anywhere
 from mnemolog.results import Model, ModelActivation, ModelDrop
 

@@ -34,7 +34,7 @@ from mnemolog.projections.quarantine import LOST_HISTORY, UNCOVERED, QuarantineS
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import tracked
-from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.projections.vectors.folders import GenerationStatus
 
 _UNPROVED: Final = "unproved"
 _PROVED_LATER: Final = "Nothing to do: they are compared with the log when it answers again."

@@ -32,23 +32,21 @@ from mnemolog.projections.quarantine import MEANS, Drift, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.folders import (
-    SegmentState,
-    generation_folders,
-    log_range_of,
-    prefix_of,
-    segment_folders,
-    why_size_invalid,
-)
-from mnemolog.projections.vectors.inventory import (
     FoundGeneration,
     FoundSegment,
     GenerationStatus,
+    SegmentState,
     Validate,
     action_of,
+    generation_folders,
     generations,
+    log_range_of,
     look,
     name_in_quarantine,
+    prefix_of,
+    segment_folders,
     survey,
+    why_size_invalid,
 )
 
 PASSES_MAX: Final = 20

@@ -30,11 +30,11 @@ from mnemolog.projections.vectors.folders import (
     IndexerLock,
     generation_folders,
     generation_name,
+    look,
     prefix_of,
     segment_folders,
 )
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Generation, Snapshot
-from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.segment import Segment
 

@@ -593,7 +593,7 @@ NO_BOUND = {
         projections/vectors/ann_index.py COARSE_ROWS_MIN TRAINED_WITH_MAX FOUND_MIN GAIN_MIN PROBED_MIN
         projections/vectors/checked_rows.py GAP_ROWS_MAX
         projections/vectors/generation.py SHARE_MAX UNEVEN_MAX LISTINGS_MAX
-        projections/vectors/inventory.py LOOKS_MAX
+        projections/vectors/folders.py LOOKS_MAX
         projections/vectors/projection.py TAIL_ROWS_MAX SEGMENTS_MAX ATTEMPTS_MAX
         server/client/connection.py WAIT_MAX_S
         server/http/connections.py PLACES_MIN

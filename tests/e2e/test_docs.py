@@ -16,7 +16,7 @@ from mnemolog.cli.app import loaded
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.maintenance import tables
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, MEANS
-from mnemolog.projections.vectors import inventory
+from mnemolog.projections.vectors import folders
 from mnemolog.session import SessionAt
 from tests.pages import (
     ROOT,
@@ -251,7 +251,7 @@ def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
     page = (ROOT / "docs" / "operations.md").read_text()
     for state, means in MEANS.items():
         assert f"| `{state.value}` | {means} |" in page
-    for actions in (tables.VIEWS_ACTIONS, tables.ACTIONS, tables.CACHE_ACTIONS, inventory.ACTIONS):
+    for actions in (tables.VIEWS_ACTIONS, tables.ACTIONS, tables.CACHE_ACTIONS, folders.ACTIONS):
         for state, action in actions.items():
             shown = re.escape(as_typed(action, "DIR"))
             assert re.search(rf"^\| `{state.value}` \| [a-z, ]+ \| {shown} \|$", page, re.MULTILINE), action

@@ -11,8 +11,8 @@ from mnemolog.domain.chain import Kind
 from mnemolog.domain.hints import Hint
 from mnemolog.projections.maintenance import tables
 from mnemolog.projections.quarantine import MEANS, Drift
-from mnemolog.projections.vectors import inventory
-from mnemolog.projections.vectors.inventory import generations
+from mnemolog.projections.vectors import folders
+from mnemolog.projections.vectors.folders import generations
 from tests.faults.tamper import copy_store, rewrite_manifest
 from tests.support import FakeClock, HalfEncoder, HashEncoder, as_typed
 
@@ -158,7 +158,7 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
         shutil.rmtree(gone)
         other, missing = store.status().vectors
         assert (other.fingerprint, other.state) == (before.fingerprint, "other-model")
-        assert other.action == inventory.ACTIONS[Drift.OTHER_MODEL]
+        assert other.action == folders.ACTIONS[Drift.OTHER_MODEL]
         assert (missing.generation, missing.fingerprint, missing.state) == ("", second, "missing")
         assert (missing.covers, missing.behind_events, missing.segments) == (0, store.head().position, 0)
         (problem,) = [item for item in store.admin.doctor().findings if item.severity == "problem"]
@@ -210,12 +210,12 @@ def test_of_overlapping_segments_the_longest_chain_is_used(filled, folder):
 
 def test_a_segment_merged_away_during_status_is_not_reported_as_damage(filled, folder, monkeypatch):
     """Another process merges: the folder is listed again."""
-    from mnemolog.projections.vectors import inventory
+    from mnemolog.projections.vectors import folders
 
     (segment,) = segments_of(folder)
     doomed = segment.with_name("000000000000-000000000007-0a1b2c3d")
     shutil.copytree(segment, doomed)
-    read = inventory.read_manifest
+    read = folders.read_manifest
 
     looked_at = []
 
@@ -246,7 +246,7 @@ def test_every_state_has_a_meaning_and_an_action():
     """A state without an action would leave an operator alone."""
     for state in Drift:
         assert MEANS[state].endswith(".")
-        kinds = (tables.VIEWS_ACTIONS, tables.ACTIONS, tables.CACHE_ACTIONS, inventory.ACTIONS)
+        kinds = (tables.VIEWS_ACTIONS, tables.ACTIONS, tables.CACHE_ACTIONS, folders.ACTIONS)
         actions = [kind[state] for kind in kinds if state in kind]
         assert actions, state
         assert all(isinstance(text, Hint) or text.startswith("Nothing to do") for text in actions)
