@@ -32,9 +32,8 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.copying import append_rows
 from mnemolog.infra.log.engine import LogIdentity
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.event_log import EventLog, append_rows
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import file_to_write, local_path, publish_folder, temporary_folder

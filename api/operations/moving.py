@@ -16,8 +16,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.filesystems import require_local
-from mnemolog.infra.log.copying import copy_rows, require_beginning
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.event_log import EventLog, copy_rows, require_beginning
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password
 from mnemolog.infra.runtime.clock import SystemClock

@@ -115,7 +115,8 @@ def test_a_copy_that_is_killed_at_any_moment_is_continued(place, source, to):
     at, how = place(to, "target")
     arguments = [*at, *(f"--{name}={value}" for name, value in how.items())]
     program = (
-        "import sys; from mnemolog.infra.log import copying; copying.PAGE = 7; from mnemolog.cli import main; main()"
+        "import sys; from mnemolog.infra.log import event_log; event_log.COPIED_TOGETHER = 7; "
+        "from mnemolog.cli import main; main()"
     )
     command = [sys.executable, "-c", program, "copy", source, *arguments]
     killed, patience_s = 0, 0.1

@@ -225,7 +225,7 @@ def test_a_segment_merged_away_during_status_is_not_reported_as_damage(filled, f
             shutil.rmtree(doomed)
         return read(part)
 
-    monkeypatch.setattr(inventory, "read_manifest", vanishing)
+    monkeypatch.setattr(folders, "read_manifest", vanishing)
     (vectors,) = filled.status().vectors
     assert (vectors.state, vectors.unused) == ("current", ())
     assert sorted(looked_at) == sorted([doomed, segment, segment])

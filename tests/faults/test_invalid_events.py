@@ -13,7 +13,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import LogRow, link
 from mnemolog.domain.errors import ImportRefused, InvalidInput, LogDamaged
 from mnemolog.domain.events import SEALED_TOPICS
-from mnemolog.infra.log.copying import append_rows
+from mnemolog.infra.log.event_log import append_rows
 from mnemolog.infra.log.transaction import Transaction
 from tests.support import EPOCH_2024, FakeClock, HashEncoder
 
