@@ -16,7 +16,7 @@ EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependenci
 
 
 def run_against(session: nox.Session, extra: str, *further: str, tests: str = "") -> None:
-    """Install what an extra requires, and further requirements, on top of this environment; run that adapter's tests.
+    """Install what an extra requires, if it exists, and `further` packages, above this environment; run the tests.
 
     An adapter's environment sees the packages of the one that nox runs in, mnemolog among them, and holds only what is
     missing there or needed in another version. The adapter's own constraints win over constraints.txt: another side may
@@ -26,7 +26,7 @@ def run_against(session: nox.Session, extra: str, *further: str, tests: str = ""
     own = Path(session.virtualenv.location, Path(below).relative_to(sysconfig.get_path("data")))
     Path(own, "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     constraints = Path("constraints", f"adapters-{extra}.txt").absolute()
-    session.install("-q", "-c", str(constraints), *EXTRAS[extra], *further)
+    session.install("-q", "-c", str(constraints), *EXTRAS.get(extra, ()), *further)
     tried = [tests] if tests else [f"tests/adapters/{extra.replace('-', '_')}", "tests/adapters/test_pages.py"]
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", *tried, *session.posargs)
 
@@ -72,6 +72,12 @@ def openai_agents(session: nox.Session) -> None:
 def anthropic_memory(session: nox.Session) -> None:
     """Anthropic's memory tool: the commands of its SDK, beside its own tool over a folder."""
     run_against(session, "anthropic-memory")
+
+
+@nox.session
+def opentelemetry(session: nox.Session) -> None:
+    """OpenTelemetry: the spans of `examples/opentelemetry_spans.py`, in the exporter of its SDK."""
+    run_against(session, "opentelemetry", "opentelemetry-sdk")
 
 
 @nox.session

@@ -461,6 +461,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
     around: list[Annotated[Ordinal, TO_EVENT]] = []
     """Log positions of other turns that were shown with the hits: around them, in their exchange, or said later."""
+    traceparent: str = ""
+    """The W3C trace context of the HTTP request that asked; empty if it had none."""
 
 
 class ContextServed(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,12 +4,13 @@ The names and their facts are listed in docs/observability.md. It is the standar
 `mnemolog`, silent until the program sets up a handler. Every layer logs through it, so it is in the lowest one.
 
 A fact is a number, a path, a name that mnemolog chose, or an error, of which only the class and its code are logged:
-the messages of models and databases may quote content.
+the messages of models and databases may quote content. A line of a request also has its `traceparent`, if it had one.
 """
 
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,9 @@ Fact = bool | int | float | str | Path | BaseException | None
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
+TRACEPARENT: Final[ContextVar[str]] = ContextVar("mnemolog_traceparent", default="")
+"""The W3C trace context of the request that is answered, in each of its log lines and receipts; empty without one."""
+
 _CODES: Final = ("errno", "sqlite_errorcode")
 
 
@@ -30,6 +34,8 @@ def _log(level: int, event: str, /, **facts: Fact) -> None:
     if not logger.isEnabledFor(level):
         return
     values = {name: _plain(fact) for name, fact in facts.items()}
+    if traceparent := TRACEPARENT.get():
+        values["traceparent"] = traceparent
     line = " ".join([event, *(f"{name}={fact}" for name, fact in values.items())])
     logger.log(level, "%s", line, extra={"event": event, "facts": values}, stacklevel=2)
 

@@ -82,6 +82,8 @@ class Receipt(Result, frozen=True, kw_only=True):
     """The turns in the answer, best first; of a context those in the text, in its order."""
     tokens: int | None
     """Of the text of a context."""
+    traceparent: str
+    """The W3C trace context of the HTTP request that asked; empty if it had none."""
 
     @classmethod
     def of(cls, recorded: RecordedEvent, served: RecallServed | ContextServed, **more: Any) -> Self:
@@ -100,6 +102,7 @@ class Receipt(Result, frozen=True, kw_only=True):
             head=Position(recall.head),
             turns=tuple(map(Position, recall.hits if context is None else context.turns)),
             tokens=None if context is None else context.tokens,
+            traceparent=recall.traceparent,
             **more,
         )
 

@@ -11,6 +11,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.position import Micros, Position, checked_by
 from mnemolog.domain.scope import Scope, Scopes
+from mnemolog.domain.structured_log import TRACEPARENT
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import MODES, About, Asked, Order, Question, Superseded, one_of
 from mnemolog.projections.recall.ranking import Page
@@ -67,6 +68,7 @@ def receipt_of(
         scores=scores,
         ranks={leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs},
         around=sorted({turn.position for hit in answer.hits for turn in hit.others}),
+        traceparent=TRACEPARENT.get(),
     )
 
 

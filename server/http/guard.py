@@ -1,11 +1,12 @@
 """What stands before the application: who may reach it, limits, security headers, measurements.
 
-Nothing of a request is logged but its method, the template of its route, and the id of its token.
+Nothing of a request is logged but its method, the template of its route, the id of its token, and its trace context.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from time import perf_counter
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Send
 
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import LimitExceeded
+from mnemolog.domain.structured_log import TRACEPARENT
 from mnemolog.server.http.authentication import SAFE
 from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
@@ -29,6 +31,7 @@ SMALL_BODY_MAX: Final = 1 << 20
 BYTES: Final = "bytes (see --body-max)"
 ONCE: Final = frozenset((b"authorization", b"content-length", b"host", b"mnemolog-scope", b"transfer-encoding"))
 """Headers of which a proxy might read another one than the server does, if there are two."""
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 SECURITY: Final[Mapping[bytes, bytes]] = {
     b"x-content-type-options": b"nosniff",
@@ -152,6 +155,15 @@ def _template(routes: Sequence[BaseRoute], scope: dict[str, Any]) -> str:
     return ""
 
 
+def _traceparent(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Return the W3C trace context of a request, as version 00 has it; empty without one, and for a malformed one."""
+    found = [value.decode("latin-1") for name, value in headers if name == b"traceparent"]
+    if len(found) != 1 or not _TRACEPARENT.fullmatch(context := found[0][:55]):
+        return ""
+    # A later version may have more.
+    return context if found[0] == context or (found[0][55] == "-" and not context.startswith("00")) else ""
+
+
 class _GuardedRequest:
     """A request and its answer."""
 
@@ -173,6 +185,7 @@ class _GuardedRequest:
     async def answer(self) -> None:
         guard = self._guard
         self.scope.setdefault("state", {})[RUNNING] = self
+        TRACEPARENT.set(_traceparent(self.scope["headers"]))  # The task may have answered another request before.
         guard.running += 1
         try:
             if (probe := guard.probes.get(self.scope["path"])) is not None:

@@ -16,6 +16,7 @@ OTHER_SIDES = {
     "langgraph": "langgraph",
     "mcp": "mcp",
     "openai_agents": "agents",
+    "opentelemetry": "opentelemetry",
     "watch": "watchfiles",
 }
 """The folder of tests, and a module of what they are tested against."""

@@ -280,6 +280,25 @@ def test_logs_hold_route_and_status_of_a_request_but_no_content(served):
     assert not re.search("vault|4711", process.errors(), re.IGNORECASE)
 
 
+def test_log_lines_and_receipts_have_the_trace_context_of_their_request(served):
+    """A malformed one, one with an invalid version or id, or two at once are ignored; so is the rest of a later one."""
+    url, process = served
+    ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
+    malformed = ["", "x", f"00-{ids}", f"00-{ids}-01-", f"00-{ids.upper()}-01", f"ff-{ids}-01", f"01-{ids}-01x"]
+    malformed += [f"00-{'0' * 32}{ids[32:]}-01", f"00-{ids[:32]}-{'0' * 16}-01", "VAULT".ljust(55, "-")]
+    sent = [("traceparent", value) for value in (f"00-{ids}-01", *malformed, f"01-{ids}-00-more", f"00-{ids}-00")]
+    for header in sent:
+        ask(url, "/v1/recall", "POST", json={"query": "train", "receipt": True}, headers=[header]).raise_for_status()
+    ask(url, "/v1/recall", "POST", json={"query": "train", "receipt": True}, headers=sent[-2:]).raise_for_status()
+    ask(url, "/v1/context", "POST", json={"query": "train", "receipt": True}, headers=sent[:1]).raise_for_status()
+    expected = [f"00-{ids}-01", *[""] * len(malformed), f"01-{ids}-00", f"00-{ids}-00", "", f"00-{ids}-01"]
+    answer = ask(url, "/v1/receipts", params={"limit": 100}).json()["receipts"]
+    assert [item["traceparent"] for item in answer[-len(expected) :]] == expected
+    lines = [json.loads(line) for line in process.errors().splitlines() if '"http.answered"' in line]
+    asked = [line.get("traceparent", "") for line in lines if line["route"] in ("/v1/recall", "/v1/context")]
+    assert asked[-len(expected) :] == expected
+
+
 def test_forwarded_headers_are_trusted_from_a_known_proxy_only(folder, guarded):
     """Behind a proxy that terminates TLS the server's own origin is https."""
     forwarded = {"host": "memory.example.org", "x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9"}

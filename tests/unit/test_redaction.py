@@ -213,7 +213,7 @@ DECIDED = {
     "model.activated.v1": ("fingerprint model", "", ""),
     "language.chosen.v1": ("language", "", ""),
     "recall.served.v1": (
-        "mode asked superseded order about kind ranking reranker model model_name ranks",
+        "mode asked superseded order about kind ranking reranker model model_name ranks traceparent",
         "query scope scopes session asked_in beside speakers by metadata topic_searched weights",
         "",
     ),
