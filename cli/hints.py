@@ -105,7 +105,7 @@ class CommandLine:
         root = None if self.context is None else self.context.find_root()
         if root in (None, self.context):
             return {}
-        return {name: value for name, value in root.params.items() if _is_typed(root, name) and name != "verbose"}
+        return {name: value for name, value in root.params.items() if is_typed(root, name) and name != "verbose"}
 
     def _same(self, options: dict[str, Any]) -> str:
         """Return the command that failed with further options; only these, if it does not have them."""
@@ -155,7 +155,8 @@ def shown(parameter: Any) -> str:
     return str(parameter.metavar or parameter.name.upper()).strip("[].")
 
 
-def _is_typed(context: Any, name: str) -> bool:
+def is_typed(context: Any, name: str) -> bool:
+    """Whether a parameter was given on the command line."""
     return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import getpass
 import logging
+import shlex
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, cast, get_args
@@ -15,6 +18,7 @@ from mnemolog.adapters.extras import require
 from mnemolog.adapters.hermes import config
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.adapters.support.agent_tools.memory import opened
+from mnemolog.adapters.support.mcp_hosts import McpHost, adding, removing
 from mnemolog.cli.app import (
     AsJson,
     Command,
@@ -27,9 +31,10 @@ from mnemolog.cli.app import (
     WitnessFile,
     app,
     chosen_model,
+    fail,
 )
 from mnemolog.cli.command import DryRun, answer, console, note, open_store, print_list
-from mnemolog.cli.hints import for_all_commands
+from mnemolog.cli.hints import for_all_commands, is_typed, shown
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
@@ -174,6 +179,7 @@ def serve(
 
 @app.command("mcp", cls=StoreCommand)
 def mcp(
+    context: typer.Context,
     store: Store,
     http: Annotated[
         bool, typer.Option("--http", help="Serve HTTP to programs of this machine instead of stdin and stdout.")
@@ -192,18 +198,30 @@ def mcp(
     ] = "core",
     scope: Annotated[list[str] | None, typer.Option("--scope", help="Serve only this scope; may be repeated.")] = None,
     model: ModelName = DEFAULT_MODEL,
+    install: Annotated[McpHost | None, typer.Option("--install", help="Print how to add it to this program.")] = None,
+    uninstall: Annotated[McpHost | None, typer.Option("--uninstall", help="Print how to remove it from there.")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run that program's own command, instead of printing it.")] = False,
 ) -> None:
     """Serve the store to agents as an MCP server, and create it if it does not exist. Needs the extra 'mcp'.
 
     With --http it is `mnemolog serve` with MCP alone, for this machine. There, a token of the store may be sent.
+    With --install nothing is served: that program will start the server, with the other options given here.
 
-    Example: claude mcp add memory -- mnemolog mcp memory/
+    Example: mnemolog mcp memory/ --install claude --run
+
+    Example: mnemolog mcp memory/ --read-only --install cursor
     """
     from mnemolog.adapters.mcp import OpeningMemory, serve_stdio
 
     if tools not in get_args(Toolset):
         raise InvalidInput("tools", f"{tools!r} is none of {', '.join(get_args(Toolset))}")
     toolset = cast(Toolset, tools)
+    if install or uninstall or run:
+        if http or bool(install) is bool(uninstall):
+            raise UsageError("use one of --install and --uninstall, without --http")
+        words = ["-m", "mnemolog", *_typed(context.parent), "mcp", str(store.absolute()), *_typed(context)]
+        _tell(adding(install, [sys.executable, *words]) if install else removing(cast(McpHost, uninstall)), run=run)
+        return
     how: dict[str, Any] = {"model": chosen_model(model), "receipts": receipts and not read_only, "scope": scope or ""}
     logging.basicConfig(level=logging.WARNING)  # To stderr: stdout carries the protocol.
     if http:
@@ -229,6 +247,35 @@ def mcp(
         return
     memory = partial(opened, store, agent=agent, read_only=read_only, **how)
     asyncio.run(serve_stdio(OpeningMemory(store, memory, read_only=read_only), tools=toolset))
+
+
+def _typed(context: Any) -> list[str]:
+    """Return the options of a command line that its program has to be given again, with whole paths."""
+    words = list[str]()
+    for option in context.command.params:
+        if is_typed(context, option.name) and option.name not in ("store", "install", "run"):
+            values = context.params[option.name]
+            for value in values if isinstance(values, list | tuple) else [values]:
+                words.append(shown(option))
+                if value is not True:
+                    is_path = option.metavar == "FILE" or (option.name == "model" and Path(value).is_dir())
+                    words.append(str(Path(value).absolute() if is_path else value))
+    return words
+
+
+def _tell(found: list[str] | str, *, run: bool) -> None:
+    """Print the command of another program, or run it; print what its user edits where it has none."""
+    if not run or isinstance(found, str):
+        if run:
+            raise UsageError("this program has no command for it: leave out --run to print what you edit")
+        typer.echo(found if isinstance(found, str) else shlex.join(found))
+        return
+    try:
+        raise typer.Exit(subprocess.run(found).returncode)
+    except OSError as error:
+        fail(
+            f"{found[0]} cannot be run: {error.strerror}", hint="leave out --run, and run the printed command yourself"
+        )
 
 
 UNKNOWN_USER: Final = "local"

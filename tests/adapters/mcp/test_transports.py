@@ -9,10 +9,10 @@ from importlib.metadata import version
 
 import httpx2
 import pytest
+from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 
 from mnemolog import MemoryStore
 from tests.adapters.mcp.serving import (
-    MODES,
     answer,
     command,
     first_call,
@@ -22,6 +22,7 @@ from tests.adapters.mcp.serving import (
     refusal,
 )
 from tests.children.first_calls import said
+from tests.pages import ROOT
 from tests.server.serving import server
 from tests.support import WAIT_S
 
@@ -60,15 +61,19 @@ def served(folder):
 
 
 TRANSPORTS = {"stdio": stdio, "http": http}
+STATELESS = "2026-07-28"
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", STATELESS]
 MOVED = "I moved to Lisbon. 🎒\u2028é"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("transport", [stdio, http, served])
-async def test_a_conversation_over_a_transport(folder, transport, mode):
-    """Answers and errors come as they do without one."""
+async def test_a_conversation_over_a_transport(folder, transport, revision, monkeypatch):
+    """Answers and errors come as they do without one, in each revision of the protocol that the page names."""
+    monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", revision)
     with transport(folder) as connect:
-        async with connect(mode) as client:
+        async with connect("legacy" if revision < STATELESS else revision) as client:
+            assert client.session.protocol_version == revision
             said = await answer(client, "remember", session="trip", text=MOVED)
             found = await answer(client, "recall", query="Lisbon")
             assert "there is no session" in await refusal(client, "working_memory", session="nobody")
@@ -217,6 +222,12 @@ def test_http_serves_mcp_alone_to_programs_of_this_machine(folder):
 
 def ran(*arguments):
     return subprocess.run(arguments, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def test_every_revision_that_the_sdk_supports_is_tested_and_on_the_page():
+    assert list(SUPPORTED_PROTOCOL_VERSIONS) == REVISIONS
+    page = (ROOT / "docs" / "adapters" / "mcp.md").read_text()
+    assert all(f"`{revision}`" in page for revision in REVISIONS)
 
 
 def test_http_is_for_this_machine(folder):
