@@ -75,6 +75,12 @@ def anthropic_memory(session: nox.Session) -> None:
 
 
 @nox.session
+def cloudevents(session: nox.Session) -> None:
+    """CloudEvents: the parser of its package reads what a server and a store give."""
+    run_against(session, "cloudevents", "cloudevents")
+
+
+@nox.session
 def opentelemetry(session: nox.Session) -> None:
     """OpenTelemetry: the spans of `examples/opentelemetry_spans.py`, in the exporter of its SDK."""
     run_against(session, "opentelemetry", "opentelemetry-sdk")

@@ -17,7 +17,7 @@ from mnemolog.domain.event import TO_EVENT, TO_SESSION, Age, Count, Moment, Ordi
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.items import ITEM_EVENTS, ItemPut
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import Micros, Position, Version, to_datetime
 from mnemolog.domain.threads import THREAD_EVENTS, Blob, ThreadCheckpointed, ThreadWritten
 
 
@@ -752,6 +752,23 @@ class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     recorded_at: Micros
     key: str | None
     event: Event
+
+    def to_cloud_event(self, source: str, data: Any = None) -> dict[str, Any]:
+        """Return the fields of a CloudEvent 1.0 in its JSON format: `id` is the position, `subject` the stream.
+
+        - `source`: a URI of the log: it and the `id` tell all events of all logs apart
+        - `data`: what happened, if it is not this event itself, as plain values
+        """
+        return {
+            "specversion": "1.0",
+            "id": str(self.position),
+            "source": source,
+            "type": f"mnemolog.{self.event.topic}",
+            "subject": self.stream,
+            "time": to_datetime(self.recorded_at).isoformat(),
+            "datacontenttype": "application/json",
+            "data": msgspec.to_builtins(self) if data is None else data,
+        }
 
 
 # Encrypted content, which `mnemolog.infra.keys.keyring` decrypts:

@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = "docs/notebooks.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FRAMEWORK = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```python\n.*?^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SAVED = re.compile(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -66,6 +67,13 @@ def _run(source: str, name: Path, *, flags: int, compare: bool) -> dict[str, obj
     finally:
         del sys.modules["docs"]
     return module.__dict__
+
+
+def run_framework_block(page: str, name: str) -> str:
+    """Run the block of a page with this name in it, marked `py` because it needs a framework. Returns it."""
+    (code,) = [block for block in _FRAMEWORK.findall((ROOT / page).read_text()) if name in block]
+    exec(compile(_without_model(code), f"{page}, {name}", "exec"), {"__name__": "docs"})
+    return code
 
 
 def files(page: str) -> dict[str, str]:

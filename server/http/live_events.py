@@ -30,7 +30,7 @@ from mnemolog.domain.errors import AWAY, InvalidInput, MnemologError, StoreClose
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.head import position_at
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position, When
+from mnemolog.domain.position import ORIGIN, Position, When, to_micros
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
 from mnemolog.projections.history.timeline import Moment, timeline
@@ -59,12 +59,14 @@ def _tail(
     scope: str | Sequence[str] = "",
     session: SessionLike | None = None,
     topics: Sequence[str] = (),
+    cloud_events: bool = False,
 ) -> Moment:
     """Send each event after `after`, a position or a time, as it is recorded; by default those recorded from now on.
 
     The `id` of each server-sent event is its position: after a break, a caller resumes with `Last-Event-ID`. Only
-    events of sessions at or below `scope`, one or several, of `session`, and of the given `topics` are sent. A message
-    without data says every 15 seconds how far the caller has read.
+    events of sessions at or below `scope`, one or several, of `session`, and of the given `topics` are sent. With
+    `cloud_events` each is a CloudEvent 1.0, whose `data` is what is sent otherwise. A message without data says every
+    15 seconds how far the caller has read.
     """
     raise NotImplementedError  # Never called: its signature and docstring describe the route.
 
@@ -109,10 +111,10 @@ async def _permitted(parts: Parts, caller: Caller) -> AsyncIterator[bytes]:
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """An event, and the message that it is sent as."""
+    """An event, and the JSON that it is sent as."""
 
     recorded: RecordedEvent
-    message: bytes
+    text: bytes
 
     @property
     def position(self) -> Position:
@@ -128,6 +130,15 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Scopes
     session: str | None
     topics: frozenset[str]
+    source: str | None
+    """Of CloudEvents; None for a caller that wants none."""
+
+    def message(self, item: _Entry) -> bytes:
+        """Return an event as a server-sent event."""
+        text = item.text
+        if self.source is not None:
+            text = to_printable_json(item.recorded.to_cloud_event(self.source, msgspec.Raw(text)))
+        return b"id: %d\ndata: %b\n\n" % (item.position, text)
 
     def of(self, store: MemoryStore, entries: Sequence[_Entry]) -> list[_Entry]:
         """Return the events that a store may show and that were asked for."""
@@ -164,6 +175,7 @@ def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> _Wanted:
         scopes=scopes and boundary_of(store).narrow(scopes),
         session=None if session is None else visible_of(store).state(session).session,
         topics=frozenset(given.get("topics", ())),
+        source=f"mnemolog:{log.log_id}" if given.get("cloud_events") else None,
     )
 
 
@@ -259,7 +271,7 @@ def _to_keep(known: list[_Entry]) -> list[_Entry]:
     """Return the last events: none from before a request to forget, and no more than a server has memory for."""
     size = 0
     for kept, item in enumerate(reversed(known)):
-        size += len(item.message)
+        size += len(item.text)
         forgets = kept > 0 and isinstance(known[-kept].recorded.event, ForgetRequested)
         if forgets or kept == KEPT_MAX or size > KEPT_BYTES_MAX:
             return known[len(known) - kept :]
@@ -339,7 +351,7 @@ class Follower:
     def _shown(self, page: list[_Entry]) -> bytes:
         with reading(visible_of(self._store), "tail") as shown:
             shown.collect([item.recorded for item in page])
-        return b"".join(item.message for item in page)
+        return b"".join(map(self._wanted.message, page))
 
     async def _next(self, wait_s: float) -> list[_Entry]:
         """Return the next events; none if there are none for `wait_s` seconds, or among many others."""
@@ -370,11 +382,11 @@ def _entries(store: MemoryStore, after: Position, upto: Position, session: str |
                 position=moment.position,
                 stream=moment.stream,
                 version=moment.version,
-                recorded_at=Micros(0),  # Whether an event may be seen does not depend on it.
+                recorded_at=to_micros("at", moment.at),
                 key=moment.key,
                 event=moment.event,
             ),
-            b"id: %d\ndata: %b\n\n" % (moment.position, to_printable_json(moment, enc_hook=as_plain)),
+            to_printable_json(moment, enc_hook=as_plain),
         )
         for moment in islice(
             timeline(events_of(store), visible_of(store).read, after=after, upto=upto, session=session), BATCH_MAX

@@ -12,6 +12,7 @@ from tests.faults.promises import number
 OTHER_SIDES = {
     "anthropic_memory": "anthropic",
     "chroma": "chromadb",
+    "cloudevents": "cloudevents",
     "hermes": "hermes_constants",
     "langgraph": "langgraph",
     "mcp": "mcp",

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from mnemolog import AsyncMemoryStore, DuplicateKey, MemoryStore, Session
-from tests.pages import ROOT
+from tests.pages import ROOT, run_framework_block
 
 EXAMPLE = ROOT / "examples" / "opentelemetry_spans.py"
 SECRET = "quokka"
@@ -95,5 +95,9 @@ async def test_a_span_is_a_child_of_that_of_its_caller_and_has_its_parts(example
         assert spans[parent].start_time <= spans[child].start_time <= spans[child].end_time <= spans[parent].end_time
 
 
-def test_the_example_has_sixty_lines():
+def test_the_page_prints_spans_and_the_example_has_sixty_lines(example, tmp_path, monkeypatch):
+    """The page sets a provider, which OpenTelemetry allows once: here the first one stays."""
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
+    monkeypatch.chdir(tmp_path)
+    run_framework_block("docs/observability.md", "MemorySpans")
     assert len(EXAMPLE.read_text().splitlines()) <= 60
