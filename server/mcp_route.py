@@ -60,6 +60,7 @@ class _Part(Memory):
         super().__init__(caller.store, agent=served.agent, read_only=served.read_only or not caller.may("record"))
         self.model = served.model
         self.proposes = served.proposes and caller.may("propose")
+        self.one_person_approves = False
         self._is_bound = bool(caller.scopes)
 
     async def before_refusal(self, began: float) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from getpass import getuser
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import mcp_types as types
 import msgspec
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 
 from mnemolog.adapters.support.agent_tools import (
     INSTRUCTIONS,
@@ -28,10 +30,19 @@ from mnemolog.adapters.support.agent_tools import (
     Toolset,
     offered,
 )
+from mnemolog.adapters.support.agent_tools.core import ProposedFact
 from mnemolog.domain.encoding import printable
 from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.request import acting_as
 
 _log = logging.getLogger(__name__)
+_FORM: Final = {
+    "type": "object",
+    "properties": {"approve": {"type": "boolean", "title": "Approve", "default": False}},
+    "required": ["approve"],
+}
+"""What a person is asked about a proposed fact. Whatever else is answered leaves it open."""
+_ASKS: Final = types.ClientCapabilities(elicitation=types.ElicitationCapability())
 
 
 class OpeningMemory:
@@ -124,9 +135,11 @@ class _Requests:
     async def list_tools(self, _ctx: Any, _params: Any) -> Any:
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
-    async def call_tool(self, _ctx: Any, params: Any) -> Any:
+    async def call_tool(self, ctx: Any, params: Any) -> Any:
         tool = self._tools.get(params.name)
         answer = self._unknown(params.name) if tool is None else await self._ask(tool, params.arguments or {})
+        if isinstance(answer, Answer) and isinstance(answer.result, ProposedFact):
+            answer = await self._decided(ctx, answer)
         text = str(answer)
         is_json = isinstance(answer, Answer) and not isinstance(answer.result, str)
         return types.CallToolResult(
@@ -149,6 +162,21 @@ class _Requests:
         answer = await tool.ask(memory, arguments)
         if isinstance(answer, Refusal):
             await memory.before_refusal(began)
+        return answer
+
+    async def _decided(self, ctx: Any, answer: Answer[ProposedFact]) -> Answer[ProposedFact]:
+        """Ask the person at the client whether a fact holds, where one person may decide that. Else it stays open."""
+        memory = await self._memory.memory()
+        if not (memory.one_person_approves and ctx.session.check_client_capability(_ASKS)):
+            return answer
+        with suppress(MCPError, MnemologError, OSError, KeyError, ImportError):
+            (item,) = await memory.store.proposals(after=answer.result.proposal - 1, limit=1)
+            asked = f"{getattr(item.act, 'key', '')} = {item.then!r}, which is now {item.now!r}. {item.why}"
+            said = await ctx.session.elicit_form(printable(asked), _FORM, ctx.request_id)
+            if said.action == "accept" and (said.content or {}).get("approve") is True:
+                with acting_as(f"{getuser()} (asked over MCP)"):
+                    (done,) = await memory.store.approve(item)
+                return Answer(position=answer.position, result=msgspec.structs.replace(answer.result, state=done.state))
         return answer
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.support.store_access import has_model
+from mnemolog.adapters.support.store_access import has_model, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import MnemologError
@@ -29,6 +29,8 @@ class Memory:
         self.read_only = read_only
         self.proposes = not read_only
         """Whether facts can be proposed."""
+        self.one_person_approves = not with_pools(store)[0].parts.proposals.four_eyes
+        """Whether the person who is at the client may approve what is proposed there."""
         self.model = "loading"
         """`loading`, `ready`, `NO_MODEL`, or why the model cannot be loaded."""
         self._loading: asyncio.Task[None] | None = None

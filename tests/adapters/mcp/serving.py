@@ -35,11 +35,16 @@ def over_stdio(folder, *options, mode="auto"):
 
 
 @asynccontextmanager
-async def in_process(folder, *, model=None, mode="auto", agent="agent", read_only=False, tools="full", **how):
-    """A client with a server that has a store of its own, and the store."""
+async def in_process(
+    folder, *, model=None, mode="auto", agent="agent", read_only=False, tools="full", asked=None, **how
+):
+    """A client with a server that has a store of its own, and the store. `asked` answers what its person is asked."""
     async with AsyncMemoryStore.open(folder, model=model or HashEncoder(), background=False, **how) as store:
         memory = Memory(store, agent=agent, read_only=read_only)
-        async with memory.loading(), Client(make_server(memory, tools=tools), mode=mode) as client:
+        async with (
+            memory.loading(),
+            Client(make_server(memory, tools=tools), mode=mode, elicitation_callback=asked) as client,
+        ):
             yield client, store
 
 

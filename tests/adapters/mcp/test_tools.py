@@ -6,6 +6,7 @@ import re
 import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client
+from mcp_types import ElicitResult
 
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.mcp import Memory, make_server
@@ -312,3 +313,41 @@ async def test_without_a_loaded_model_recall_searches_by_words_and_says_why(fold
             found = await answer(client, "recall", query="Lisbon")
             assert len(found["hits"]) == 1
             assert note in found["note"] if note else "note" not in found
+
+
+YES = {"approve": True}
+CONSENTS = {
+    "yes": ("accept", YES, {}, "approved"),
+    "no": ("accept", {"approve": False}, {}, "open"),
+    "declined": ("decline", None, {}, "open"),
+    "cancelled": ("cancel", None, {}, "open"),
+    "not JSON of the form": ("accept", {"approve": "true"}, {}, "open"),
+    "a client that asks nobody": (None, None, {}, "open"),
+    "without a channel back": ("accept", YES, {"mode": "auto"}, "open"),
+    "four eyes": ("accept", YES, {"four_eyes": True}, "open"),
+}
+"""What a person answers, how the store is opened, and what becomes of the proposal."""
+
+
+@pytest.mark.parametrize("name", CONSENTS)
+async def test_the_person_at_the_client_is_asked_whether_a_proposed_fact_holds(folder, name):
+    """Their yes approves it in their name, where one person may approve. Anything else leaves it open."""
+    action, content, how, state = CONSENTS[name]
+    questions = []
+
+    async def asked(_context, params):
+        questions.append(params.message)
+        return ElicitResult(action=action, content=content)
+
+    async with in_process(folder, asked=asked if action else None, **{"mode": "legacy"} | how) as (client, store):
+        await store.assert_fact("user/city", "Porto", scope="acme/ada")
+        said = await answer(
+            client, "propose_fact", key="user/city", value="Lisbon", why="she said so", scope="acme/ada"
+        )
+        assert said["state"] == state
+        (item,) = await store.proposals(state=state)
+        assert (item.position, item.decided_by.endswith("(asked over MCP)")) == (said["proposal"], state == "approved")
+        fact = await store.fact("user/city", scope="acme/ada")
+        assert fact.value == ("Lisbon" if state == "approved" else "Porto")
+    expected = [] if how or action is None else ["user/city = 'Lisbon', which is now 'Porto'. she said so"]
+    assert questions == expected
