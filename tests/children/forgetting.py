@@ -2,11 +2,13 @@
 
 import os
 import signal
+from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any
 
 from mnemolog import MemoryStore
 from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.audit import subject
 from mnemolog.forgetting import retention
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.transaction import Transaction
@@ -93,4 +95,19 @@ def approve_and_die(_pipe: Connection, folder: str, kill: int) -> None:
     Transaction.append, VisibleEvents.transact = stage, stored  # type: ignore[method-assign]
     with MemoryStore.open(folder, model=None, background=False) as store:
         store.approve([item.position for item in store.proposals()])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_subject_and_die(_pipe: Connection, folder: str, target: str, kill: int) -> None:
+    """Write the file of a person, and be killed at the `kill`-th value in it, or after the last."""
+    encode, steps = subject.to_printable_json, count()
+
+    def encoded(*given: Any, **how: Any) -> bytes:
+        if next(steps) == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return encode(*given, **how)
+
+    subject.to_printable_json = encoded
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        store.audit.subject(target, scope="acme", replace=True)
     os.kill(os.getpid(), signal.SIGKILL)

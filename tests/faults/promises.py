@@ -65,6 +65,7 @@ PROMISES = {
     "P40": "A read of a log that was edited where it is stored answers as before, or says that it was",
     "P41": "A run of retention that is killed forgets each turn once, and none that is held",
     "P42": "An approval that is killed is done or not done, never half",
+    "P43": "One person's file is absent, or what was there before, or whole",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -120,6 +121,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P38": {"forgettings": Number(4, 200)},
     "P41": {"kills": Number(50, 500, gate=8)},
     "P42": {"kills": Number(40, 400, gate=20)},
+    "P43": {"kills": Number(50, 500, gate=8)},
     "P40": {"edits of each kind of store": Number(250, 25_000, gate=5)},
 }
 

@@ -1,10 +1,14 @@
-"""A run of retention that is killed again and again."""
+"""A run of retention, and the writing of one person's file, killed again and again."""
+
+import subprocess
+import sys
 
 import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.forgetting import retention
-from tests.children.forgetting import apply_retention_and_die
+from tests.children.forgetting import apply_retention_and_die, write_subject_and_die
+from tests.faults.test_export import SCRIPT
 from tests.support import WAIT_S, FakeClock
 
 DAYS = 9 * 86_400_000_000
@@ -33,3 +37,26 @@ def test_each_turn_is_forgotten_once_and_none_that_is_held(folder, processes, mo
         assert len(erased) == len(set(erased)) == count - count // 4
         assert all(item.ended_at for item in store.sessions(scope="acme"))
         assert store.verify(contents=True).sound
+
+
+@pytest.mark.promise("P43", "kills")
+def test_a_file_of_a_person_that_is_killed_is_absent_or_old_or_whole(folder, processes, tmp_path, tries):
+    """Never half of one under its name: the script that knows nothing of us finds what is there sound."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("s", scope="acme").record_many([{"role": "user", "text": f"number {n}"} for n in range(20)])
+        old = tmp_path / "old.zip"
+        store.audit.subject(old, scope="acme")
+        store.assert_fact("k", 1, scope="acme")
+    found = set()
+    for kill in range(tries):
+        target = tmp_path / f"{kill}.zip"
+        if kill % 2:
+            target.write_bytes(old.read_bytes())
+        child, _ = processes.start(write_subject_and_die, str(folder), str(target), kill // 2 % 4 * 40)
+        child.join(WAIT_S)
+        assert child.exitcode == -9
+        is_new = target.exists() and target.read_bytes() != old.read_bytes()
+        assert is_new or target.exists() == bool(kill % 2)
+        assert not is_new or subprocess.run([sys.executable, SCRIPT, target], check=False).returncode == 0
+        found.add((is_new, kill % 2))
+    assert len(found) == 4 or tries < 8
