@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.display import counted
 from mnemolog.domain.events import RETENTION_STREAM, ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.result import Result
@@ -24,13 +23,13 @@ from mnemolog.domain.retention import Retention
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import AskedQuestion, Certificate, ForgetReport
+from mnemolog.forgetting.results import Certificate, ForgetReport
 from mnemolog.server.console import parameters
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, action, page, redirect
-from mnemolog.server.console.rendering import excerpt, in_words, moment
+from mnemolog.server.console.rendering import excerpt, in_words
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
@@ -80,7 +79,7 @@ class PreviewLine(Result, frozen=True, kw_only=True):
 
     position: Position | None
     kind: str
-    """`turn`, `value`, `task`, `note`, `question`, or `stays` for a question that is kept."""
+    """`turn`, `value`, `task` or `note`."""
     who: str
     text: str
 
@@ -103,17 +102,10 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
     """What would become unreadable."""
 
     report: ForgetReport
-    says: tuple[str, ...]
-    counts: dict[str, int]
-    """By kind of event, in words."""
     sessions: tuple[SessionPreview, ...]
     sessions_more: int
     events: tuple[EventLine, ...]
     """Single events that were named."""
-    questions: tuple[PreviewLine, ...]
-    """Questions asked above or beside it, which may quote it."""
-    confirm: tuple[str, ...]
-    """What may be typed to confirm: the name, or the number of events."""
 
 
 class PastErasure(Result, frozen=True, kw_only=True):
@@ -150,7 +142,6 @@ class CertificatePage(Result, frozen=True, kw_only=True):
     """To keep, and to check with an export of the log."""
 
     erasure: PastErasure
-    says: tuple[str, ...]
     counts: dict[str, int]
     """By kind of event, in words."""
     streams: tuple[tuple[str, int], ...]
@@ -197,13 +188,9 @@ async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int)
     sessions, events = await read(store, look)
     return ForgetPreview(
         report=report,
-        says=tuple(_summary(report)),
-        counts=in_words(report.counts),
         sessions=sessions,
         sessions_more=len(report.sessions) - len(shown),
         events=events,
-        questions=tuple(_question(item) for item in report.asked),
-        confirm=tuple(filter(None, (selection.name, str(report.events)))),
     )
 
 
@@ -236,34 +223,6 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
         lines=tuple(lines),
         later=listed.next,
     )
-
-
-def _question(item: AskedQuestion) -> PreviewLine:
-    who = f"{item.session or item.scope or 'all scopes'}, {moment(item.asked_at)}"
-    kind = "stays" if item.stays else "question"
-    return PreviewLine(position=item.position, kind=kind, who=who, text=excerpt(item.query))
-
-
-def _summary(report: ForgetReport) -> Iterator[str]:
-    if not report.events:
-        yield "There is nothing to forget: what was named holds no content, or was forgotten before."
-        return
-    yield f"{counted(report.events, 'event')} would become unreadable, for everybody and for good."
-    if report.sessions:
-        what = "session loses" if len(report.sessions) == 1 else "sessions lose"
-        yield f"{len(report.sessions):,} {what} all that was said and kept there, hidden turns too."
-    if report.dependents:
-        unnamed = counted(report.dependents, "event")
-        yield f"{unnamed} of these were not named, but cannot be read without those that were."
-    if report.questions:
-        asked = counted(report.questions, "question was", "questions were")
-        yield f"{asked} asked above or beside it. They may quote it, and become unreadable as well."
-    if report.outside:
-        yield report.outside
-    if report.questions_left:
-        left = counted(report.questions_left, "question")
-        yield f"{left} asked above or beside it may quote it, and will stay readable."
-    yield "That something was there stays visible: ids, scopes, agents, times, and how many events there were."
 
 
 @action("/forgetting", title="Forgetting", verb="forget")
@@ -306,7 +265,6 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
         return CertificatePage(
             certificate=made,
             erasure=erasure,
-            says=tuple(_certified(erasure, is_erased=erased_at is not None, waiting=made.statements.waiting_for)),
             counts=in_words(_total(found.event)),
             streams=tuple(
                 (session_of(target.stream) or target.stream, sum(target.counts.values()))
@@ -317,20 +275,6 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
         )
 
     return await read(caller.store, look)
-
-
-def _certified(erasure: PastErasure, *, is_erased: bool, waiting: Sequence[str]) -> Iterator[str]:
-    if not is_erased:
-        yield "The request was recorded. Its content was not erased yet; it is tried again."
-        return
-    yield f"The keys of {counted(erasure.events, 'event')} were destroyed: nobody can read their content any more."
-    if erasure.completed:
-        yield "No file of this store holds any of it, apart from what is listed below as remaining."
-    else:
-        yield "No answer has any of it. Files of keys or of projections still wait to be rewritten; it is tried again."
-    if waiting:
-        yield f"{counted(len(waiting), 'node has', 'nodes have')} not confirmed it yet; they serve nothing of it."
-    yield "The events themselves stay in the chain of digests, so that the history can still be verified."
 
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:

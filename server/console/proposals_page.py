@@ -12,7 +12,7 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import Act, AssertFact
+from mnemolog.domain.events import AssertFact
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.result import Result
@@ -28,35 +28,10 @@ PER_PAGE: Final = 25
 """Proposals on a page: for each that is open, what it would change is looked up."""
 
 
-class ShownProposal(Result, frozen=True, kw_only=True):
-    """A proposal, and how its page shows it."""
-
-    proposal: Proposal
-    do: str
-    """The kind of its act; empty if that was forgotten."""
-    fields: dict[str, str]
-    """What may be edited, as it is typed; empty for an act that is no fact."""
-
-    @classmethod
-    def of(cls, item: Proposal) -> ShownProposal:
-        """Return a proposal as its page shows it."""
-        return cls(
-            proposal=item,
-            do="" if item.act is None else str(item.act.__struct_config__.tag),
-            fields=_fields(item.act),
-        )
-
-    @property
-    def is_superseded(self) -> bool:
-        """Whether its key was given another value since, so that it cannot be approved as it is."""
-        item = self.proposal
-        return bool(self.fields) and (item.now_at or ORIGIN) > item.position and item.now != item.then
-
-
 class ProposalsPage(Result, frozen=True, kw_only=True):
     """The proposals of a state, the oldest first."""
 
-    proposals: tuple[ShownProposal, ...]
+    proposals: tuple[Proposal, ...]
     later: Position | None
     """Pass it as `after` for those that follow; None if there are none."""
     four_eyes: bool
@@ -75,7 +50,7 @@ async def proposals(request: Request, caller: Caller, at: AsOf) -> ProposalsPage
     def found(store: MemoryStore) -> ProposalsPage:
         items = store.proposals(state=None if state == "all" else state, as_of=at.when, after=after, limit=PER_PAGE)
         return ProposalsPage(
-            proposals=tuple(map(ShownProposal.of, items)),
+            proposals=tuple(items),
             later=items.next,
             four_eyes=store.parts.proposals.four_eyes,
             decided=parameters.positions(query, "decided"),
@@ -91,14 +66,15 @@ async def approve(request: Request, caller: Caller, form: QueryParams) -> Respon
 
     def edits(store: MemoryStore) -> dict[int, dict[str, Any]]:
         act = store.parts.proposals.made(positions[0]).act
-        shown = _fields(act)
+        if not isinstance(act, AssertFact):
+            return {}
+        is_text = isinstance(act.value, str)
+        value = act.value if is_text else to_printable_json(act.value).decode()
+        shown = {"key": act.key, "value": value, "valid_from": act.valid_from or ""}
         typed = {name: parameters.text(form, name).replace("\r\n", "\n") for name in shown}
         changed: dict[str, Any] = {name: text for name, text in typed.items() if text != shown[name].strip()}
-        if "value" in changed and isinstance(act, AssertFact) and not isinstance(act.value, str):
-            try:
-                changed["value"] = msgspec.json.decode(changed["value"])
-            except (ValueError, RecursionError) as error:
-                raise InvalidInput("value", f"not JSON, as what was proposed is: {error}") from error
+        if "value" in changed and not is_text:
+            changed["value"] = _decoded(changed["value"])
         return {positions[0]: changed}
 
     edited = await read(caller.store, edits) if "value" in form else None
@@ -114,12 +90,11 @@ async def decline(request: Request, caller: Caller, form: QueryParams) -> Respon
     return _decided(request, positions)
 
 
-def _fields(act: Act | None) -> dict[str, str]:
-    """Return what of a proposed fact may be edited, as it is typed: text as it is, another value as JSON."""
-    if not isinstance(act, AssertFact):
-        return {}
-    value = act.value if isinstance(act.value, str) else to_printable_json(act.value).decode()
-    return {"key": act.key, "value": value, "valid_from": act.valid_from or ""}
+def _decoded(typed: str) -> Any:
+    try:
+        return msgspec.json.decode(typed)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("value", f"not JSON, as what was proposed is: {error}") from error
 
 
 def _ticked(form: QueryParams) -> list[Position]:

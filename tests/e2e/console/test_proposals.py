@@ -37,19 +37,19 @@ def writer(console):
 
 def states(browser):
     """By position, the state of each proposal and who decided."""
-    items = [item["proposal"] for item in browser.json("/proposals?state=all")["proposals"]]
+    items = browser.json("/proposals?state=all")["proposals"]
     return {item["position"]: (item["state"], item["decided_by"]) for item in items}
 
 
 def test_each_proposal_is_shown_with_what_is_so_now_and_then_and_the_menu_counts_them(waiting, store, writer):
     """Who proposed it, why, and the turns that it rests on; of what would be forgotten how much, as the past had it."""
-    items = {item["proposal"]["position"]: item for item in writer.json("/proposals")["proposals"]}
-    changes = {name: (items[at]["proposal"]["now"], items[at]["proposal"]["then"]) for name, at in waiting.items()}
+    items = {item["position"]: item for item in writer.json("/proposals")["proposals"]}
+    changes = {name: (items[at]["now"], items[at]["then"]) for name, at in waiting.items()}
     assert changes["city"] == ("Porto", "Lisbon")
     assert changes["retract"] == ("Porto", None)
     assert changes["standing"] == (["Always answer in metric"], [])
     page = writer.get("/proposals").text
-    said = items[waiting["city"]]["proposal"]["because"][0]
+    said = items[waiting["city"]]["because"][0]
     for shown in (
         f'href="/event/{said}"',
         "<bdi>agent</bdi>",

@@ -186,11 +186,11 @@ def test_questions_that_may_quote_it_are_ticked_at_first(writer):
     """And are listed. Without the tick they stay, and the page says so."""
     asked = writer.run(writer.store.recall("what does Alice drink", roles=["tool"], receipt=True)).receipt
     page = writer.json("/forgetting?sessions=trip")
-    (line,) = [item for item in page["preview"]["questions"] if item["position"] == asked]
-    assert (line["kind"], line["text"]) == ("question", "what does Alice drink")
+    (line,) = [item for item in page["preview"]["report"]["asked"] if item["position"] == asked]
+    assert (line["stays"], line["query"]) == (False, "what does Alice drink")
     assert 'value="forget" checked' in writer.get("/forgetting?sessions=trip").text
     unticked = "sessions=trip&questions=keep"
-    assert {item["kind"] for item in writer.json(f"/forgetting?{unticked}")["preview"]["questions"]} == {"stays"}
+    assert all(item["stays"] for item in writer.json(f"/forgetting?{unticked}")["preview"]["report"]["asked"])
     assert 'value="forget" checked' not in writer.get(f"/forgetting?{unticked}").text
     fields = {"sessions": "trip", "questions": "keep", "events": events_of(writer, unticked), "confirm": "trip"}
     writer.follow(writer.submit("/forgetting", fields))
