@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from itertools import chain, islice
+from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec.structs import replace
 
@@ -146,16 +148,6 @@ class ReceiptAudit(Result, frozen=True, kw_only=True):
         return self.differing == 0
 
 
-class _Gone(NamedTuple):
-    """What was forgotten of a log, as far as audits of receipts need it."""
-
-    receipts: int
-    first: Position | None
-    """The first event without its content; None if nothing was forgotten."""
-    first_turn: Position | None
-    """The first turn without its content; None if no turn was forgotten."""
-
-
 def audit_receipts(
     visible: VisibleEvents,
     contexts: Contexts,
@@ -167,7 +159,10 @@ def audit_receipts(
     progress: Progress | None,
 ) -> ReceiptAudit:
     """Repeat up to `limit` receipts after position `after` that were recorded at `since` or later."""
-    chosen = _chosen(visible, since=since, after=after, limit=limit)
+    checked_whole("limit", limit)
+    upto = visible.log.head().position
+    kept = (item for item in receipts(visible, after, upto) if since is None or item[0].recorded_at >= since)
+    chosen = list(islice(kept, limit + 1))
     repeating, found = Repeating(visible, contexts, tokenizer), list[AuditedReceipt]()
     for recorded, served in chosen[:limit]:
         found.append(repeating.audited(recorded, served))
@@ -179,7 +174,7 @@ def audit_receipts(
         differing=verdicts.count(Verdict.DIFFERS),
         unknown=verdicts.count(Verdict.UNKNOWN),
         changed_today=sum(item.would_differ_today is True for item in found),
-        forgotten=repeating.gone.receipts,
+        forgotten=repeating.forgotten[RecallServed.topic] + repeating.forgotten[ContextServed.topic],
         more=len(chosen) > limit,
     )
 
@@ -196,7 +191,14 @@ class Repeating:
     def __init__(self, visible: VisibleEvents, contexts: Contexts, tokenizer: Tokenizer | None) -> None:
         self._log = visible.log
         self._contexts = contexts
-        self.gone = _gone(visible)
+        self.forgotten = Counter[str]()
+        """How many events of each topic were forgotten, of those that the caller sees."""
+        self._first_gone: dict[str, Position] = {}
+        """The first of them."""
+        for item in forgetting_record.forgotten(visible.log):
+            if visible.shows_stream(item.stream):
+                self.forgotten[item.topic] += 1
+                self._first_gone[item.topic] = min(item.position, self._first_gone.get(item.topic, item.position))
         self._counters = {counter.name: counter for counter in (counter_of(None), counter_of(tokenizer))}
 
     def audited(self, recorded: RecordedEvent, served: RecallServed | ContextServed) -> AuditedReceipt:
@@ -280,14 +282,14 @@ class Repeating:
 
     def lost(self, served: RecallServed | ContextServed) -> str:
         """Return what was forgotten of what is behind a receipt, in words; empty if nothing was."""
-        gone, head = self.gone, recall_of(served).head
+        gone, head = self._first_gone, recall_of(served).head
         if isinstance(served, ContextServed):
-            is_gone = gone.first is not None and gone.first <= head
+            is_gone = any(first <= head for first in gone.values())
             return "content that it was built from was forgotten since" if is_gone else ""
         hits = [item.position for item in self._log.read_at(served.hits) if isinstance(item.event, Forgotten)]
         if hits:
             return f"turns in its answer were forgotten since ({_listed(hits)})"
-        if gone.first_turn is not None and gone.first_turn <= head:
+        if gone.get(TurnRecorded.topic, head + 1) <= head:
             return "turns that it was ranked among were forgotten since"
         return ""
 
@@ -316,32 +318,13 @@ def _listed(positions: Iterable[int]) -> str:
     return ", ".join(map(str, positions)) or "none"
 
 
-def _gone(visible: VisibleEvents) -> _Gone:
-    receipts = 0
-    first = None
-    first_turn = None
-    for item in forgetting_record.forgotten(visible.log):
-        if not visible.shows_stream(item.stream):
-            continue
-        receipts += item.topic in (RecallServed.topic, ContextServed.topic)
-        first = min(item.position, first or item.position)
-        if item.topic == TurnRecorded.topic:
-            first_turn = min(item.position, first_turn or item.position)
-    return _Gone(receipts, first, first_turn)
-
-
-def _chosen(
-    visible: VisibleEvents, *, since: Micros | None, after: int, limit: int
-) -> list[tuple[RecordedEvent, RecallServed | ContextServed]]:
-    """Return up to `limit` receipts, and one more if there is."""
-    checked_whole("limit", limit)
-    log, chosen = visible.log, list[tuple[RecordedEvent, RecallServed | ContextServed]]()
-    first = log.version_at(RECALLS_STREAM, Position(after))
-    for batch in log.read_stream(RECALLS_STREAM, after=first, upto=log.head().position):
-        for recorded in batch:
-            served, late = recorded.event, since is None or recorded.recorded_at >= since
-            if isinstance(served, RecallServed | ContextServed) and late and visible.shows_receipt(served):
-                chosen.append((recorded, served))
-        if len(chosen) > limit:
-            break
-    return chosen[: limit + 1]
+def receipts(
+    visible: VisibleEvents, after: int, upto: Position, other: Callable[[RecordedEvent], object] = bool
+) -> Iterator[tuple[RecordedEvent, RecallServed | ContextServed]]:
+    """Yield the receipts of `(after, upto]` that may be seen. `other` gets what else is recorded beside them."""
+    first = visible.log.version_at(RECALLS_STREAM, Position(after))
+    for recorded in chain.from_iterable(visible.log.read_stream(RECALLS_STREAM, after=first, upto=upto)):
+        if not isinstance(served := recorded.event, RecallServed | ContextServed):
+            other(recorded)
+        elif visible.shows_receipt(served):
+            yield recorded, served

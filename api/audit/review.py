@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 from mnemolog.application.distrust import Distrusts
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.effects import ShownIn, answered, effects
-from mnemolog.audit.receipt_audit import AuditedReceipt, Repeating
+from mnemolog.audit.receipt_audit import AuditedReceipt, Repeating, receipts
 from mnemolog.domain.event import TO_EVENT
 from mnemolog.domain.events import (
-    RECALLS_STREAM,
     ContextServed,
     Forgotten,
     RecallJudged,
@@ -115,20 +115,19 @@ class Reviewing:
         self, *, after: Position, upto: Position, limit: int = LIMIT, progress: Progress | None = None
     ) -> Review:
         """Ask the receipts of `(after, upto]` again, the first `limit` of them."""
-        log, visible = self._visible.log, self._visible
+        visible = self._visible
+        judged, gone = set[int](), Counter[str]()
+
+        def note(other: RecordedEvent) -> None:
+            if isinstance(other.event, RecallJudged):
+                judged.add(other.event.receipt)
+            elif isinstance(other.event, Forgotten) and other.position <= upto:
+                gone[other.event.was] += 1
+
         chosen = list[tuple[RecordedEvent, RecallServed | ContextServed]]()
-        judged = set[int]()
-        forgotten = 0
-        for batch in log.read_stream(RECALLS_STREAM, after=log.version_at(RECALLS_STREAM, after), upto=self._head):
-            for recorded in batch:
-                match recorded.event:
-                    case RecallJudged() as judgement:
-                        judged.add(judgement.receipt)
-                    case Forgotten() if recorded.position <= upto:
-                        forgotten += recorded.event.was != RecallJudged.topic
-                    case RecallServed() | ContextServed() as served if recorded.position <= upto:
-                        if len(chosen) <= limit and visible.shows_receipt(served):
-                            chosen.append((recorded, served))
+        for receipt in receipts(visible, after, self._head, note):
+            if receipt[0].position <= upto and len(chosen) <= limit:
+                chosen.append(receipt)
         again, asked = Repeating(visible, self._contexts, None), chosen[:limit]
         found, differing = list[tuple[AuditedReceipt, tuple[Reason, ...]]](), list[ShownIn]()
         for done, (recorded, served) in enumerate(asked, 1):
@@ -157,7 +156,7 @@ class Reviewing:
             head=self._head,
             asked=len(asked),
             changed=tuple(sorted(changed, key=lambda item: (-item.relied, item.answer is None))),
-            forgotten=None if visible.boundary.scopes else forgotten,
+            forgotten=None if visible.boundary.scopes else gone.total() - gone[RecallJudged.topic],
             more=asked[-1][0].position if len(chosen) > limit else None,
         )
 

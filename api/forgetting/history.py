@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
@@ -23,7 +23,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE, Positions
-from mnemolog.domain.position import Position, to_datetime
+from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting.results import Certificate, ForgettingStatus, ForgottenEvent, NodeStatus, Remainder, Statements
 from mnemolog.infra.log.engine import PAGE
@@ -35,13 +35,13 @@ class Request(NamedTuple):
 
     recorded: RecordedEvent
     event: ForgetRequested
-    erased_at: Position | None
+    erased_at: Position | None = None
     """Position of the event that records its content as erased."""
-    erased_last: Position | None
+    erased_last: Position | None = None
     """The last one: a request is carried out again if older keys were restored."""
-    completed_at: Position | None
+    completed_at: Position | None = None
     """Position of the event that records it as completed, since its content was erased last."""
-    copies: list[str] | None
+    copies: list[str] | None = None
     """Where copies of the keys were known to be when they were destroyed. None if that was not noted."""
 
     def not_confirmed_by(self, nodes: Sequence[NodeStatus]) -> list[NodeStatus]:
@@ -49,43 +49,29 @@ class Request(NamedTuple):
         return [node for node in nodes if self.erased_last is None or node.purged < self.erased_last]
 
 
-def requests(log: EventLog) -> list[Request]:
-    """Return all requests in order."""
-    if log.epoch() == 0:
-        return []
-    asked: dict[str, tuple[RecordedEvent, ForgetRequested]] = {}
-    erased: dict[str, Position] = {}
-    erased_last: dict[str, Position] = {}
-    completed: dict[str, Position] = {}
-    copies: dict[str, list[str] | None] = {}
-    for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
-        for recorded in events:
-            match recorded.event:
-                case ForgetRequested() as event:
-                    asked[event.id] = recorded, event
-                case ContentErased(request=request):
-                    erased.setdefault(request, recorded.position)
-                    erased_last[request], copies[request] = recorded.position, recorded.event.copies
-                    completed.pop(request, None)
-                case ForgetCompleted(requests=done):
-                    completed.update(dict.fromkeys(set(done) - completed.keys(), recorded.position))
-    return [
-        Request(
-            recorded,
-            event,
-            erased.get(request),
-            erased_last.get(request),
-            completed.get(request),
-            copies.get(request),
-        )
-        for request, (recorded, event) in asked.items()
-    ]
+def requests(log: EventLog) -> dict[str, Request]:
+    """Return all requests by their ids, in order."""
+    found: dict[str, Request] = {}
+    upto = log.head().position if log.epoch() else ORIGIN
+    for recorded in chain.from_iterable(log.read_stream(FORGETTING_STREAM, upto=upto)):
+        at = recorded.position
+        match recorded.event:
+            case ForgetRequested() as event:
+                found[event.id] = Request(recorded, event)
+            case ContentErased(request=id, copies=copies) if id in found:
+                known = found[id]
+                first = known.erased_at or at
+                found[id] = known._replace(erased_at=first, erased_last=at, completed_at=None, copies=copies)
+            case ForgetCompleted(requests=done):
+                for id in found.keys() & done:
+                    found[id] = found[id]._replace(completed_at=found[id].completed_at or at)
+    return found
 
 
 def forgotten(log: EventLog, *, topic: str | None = None) -> Iterator[ForgottenEvent]:
     """Yield every event that lost its content, once, in the order of the requests; or those of one topic."""
     seen: set[int] = set()
-    for request in requests(log):
+    for request in requests(log).values():
         if request.erased_at is None:
             continue
         for target in request.event.targets:
@@ -120,7 +106,7 @@ def forgotten_turns(log: EventLog) -> list[Position]:
 
 def status(log: EventLog) -> ForgettingStatus:
     """Return how far requests have been carried out."""
-    found = requests(log)
+    found = requests(log).values()
     events = sum(sum(target.counts.values()) for item in found if item.erased_at for target in item.event.targets)
     pending = tuple(item.event.id for item in found if item.completed_at is None)
     return ForgettingStatus(requests=len(found), events=events, pending=pending)

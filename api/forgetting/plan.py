@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -42,21 +42,21 @@ from mnemolog.domain.facts import (
     latest_first,
     stream_scope,
 )
-from mnemolog.domain.forgetting import Positions, copied_from, ranges_of, with_what_is_built_on
+from mnemolog.domain.forgetting import NOTHING_OUTSIDE, Positions, copied_from, ranges_of, with_what_is_built_on
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import Micros, Position, Version, checked_position, to_datetime, within_calendar
 from mnemolog.domain.retention import evolve_retention
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
-from mnemolog.forgetting.results import AskedQuestion
+from mnemolog.forgetting.results import AskedQuestion, ForgetReport
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import EventRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import recall_of, scopes_of
 
-Receipt = TypeVar("Receipt", bound=Event)
+Kind = TypeVar("Kind", bound=Event)
 
 
 ASKED_MAX: Final = 100
@@ -120,38 +120,6 @@ class ForgetSelector(NamedTuple):
         return any(scope == wanted or scope.startswith(f"{wanted}/") for wanted in self.scopes)
 
 
-class Plan(NamedTuple):
-    """The content to erase. Empty if none of it is left."""
-
-    targets: list[ForgetTarget]
-    sessions: tuple[str, ...]
-    """Sessions that are erased entirely."""
-    dependents: int = 0
-    """Events that were not named, but depend on erased ones."""
-    asked: tuple[AskedQuestion, ...] = ()
-    """The first questions asked above or beside the content, `ASKED_MAX` at most."""
-    questions: int = 0
-    """How many of them are erased."""
-    questions_left: int = 0
-    facts_kept: int = 0
-    """Facts that stay although all turns go that they rest on."""
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How many events with content, by topic."""
-        return sum((Counter(target.counts) for target in self.targets), Counter())
-
-
-class _Question(NamedTuple):
-    """A receipt of a question that may quote what is to be forgotten."""
-
-    version: Version
-    scope: Scope
-    session: str | None
-    query: str
-    stays: bool
-
-
 class _Erased(NamedTuple):
     """What is to be erased, as the receipt of an answer may have shown it."""
 
@@ -199,8 +167,8 @@ class Planner:
         """The newest event of what was named, in each of its scopes."""
         self._facts_kept = 0
 
-    def plan(self, selector: ForgetSelector) -> Plan:
-        """Return the plan for a selector.
+    def plan(self, selector: ForgetSelector) -> tuple[list[ForgetTarget], ForgetReport]:
+        """Return the content to erase, empty if none of it is left, and the report of a dry run.
 
         Raises `UnknownSession`, `OnHold`, and `InvalidInput` for a position without content, for content stored
         unencrypted, and for what is younger than its minimum age.
@@ -210,7 +178,8 @@ class Planner:
             if self._tx.version(session_stream(session)) == 0:
                 raise errors.UnknownSession(session)
         if selector.scopes:
-            sessions |= {session for session, started in self._starts() if selector.holds_scope(started.scope)}
+            begun = self._events(SessionStarted, self._tx.reads.beginnings(SessionStarted.topic))
+            sessions |= {session_of(item[1]) or "" for item in begun if selector.holds_scope(item[-1].scope)}
         gone = Positions(self._tx.head)
         targets = [self._whole(session_stream(session), gone) for session in sorted(sessions)]
         singled = self._singled(selector, sessions)
@@ -232,8 +201,20 @@ class Planner:
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
         targets = [target for target in targets if target.counts]
         self._require_allowed(targets, selector)
-        return Plan(
-            targets, named, dependents, self._listed(asked), questions[True], questions[False], self._facts_kept
+        counts = sum((Counter(target.counts) for target in targets), Counter[str]())
+        return targets, ForgetReport(
+            request=None,
+            position=None,
+            dry_run=True,
+            sessions=named,
+            events=counts.total(),
+            counts=dict(sorted(counts.items())),
+            dependents=dependents,
+            questions=questions[True],
+            questions_left=questions[False],
+            facts_kept=self._facts_kept,
+            asked=asked,
+            outside=NOTHING_OUTSIDE if selector.visible.boundary.scopes else "",
         )
 
     def _require_allowed(self, targets: Sequence[ForgetTarget], selector: ForgetSelector) -> None:
@@ -296,33 +277,45 @@ class Planner:
         erased: _Erased,
         streams: set[str],
         singled: dict[str, dict[int, str]],
-    ) -> tuple[list[_Question], Counter[bool]]:
+    ) -> tuple[tuple[AskedQuestion, ...], Counter[bool]]:
         """Add the receipts that go along to the single events.
 
         Return those that may quote what is to be forgotten: the first, and how many go along (True) and stay (False).
         """
-        first: list[_Question] = []
+        first: list[tuple[Position, RecallServed, bool]] = []
         counts: Counter[bool] = Counter()
         of = {self._scope_of_stream(stream) for stream in streams if stream != RECALLS_STREAM}
         above = {scope[:end] for scope in of for end in (0, len(scope), *(i for i, c in enumerate(scope) if c == "/"))}
-        receipts: Iterator[tuple[Version, RecallServed | ContextServed]]
-        receipts = chain(self._receipts(RecallServed), self._receipts(ContextServed))
-        for version, receipt in receipts:
+        kinds: tuple[type[RecallServed | ContextServed], ...] = (RecallServed, ContextServed)
+        for position, _, version, receipt in chain.from_iterable(
+            self._events(kind, self._tx.reads.between(RECALLS_STREAM, RECALLS_STREAM, kind.topic)) for kind in kinds
+        ):
             if version in singled.get(RECALLS_STREAM, {}) or not selector.visible.shows_receipt(receipt):
                 continue
             recall = recall_of(receipt)
             if not (goes := self._shows(receipt, selector, erased)):
-                asked_in = self._asked_in(recall)
-                if above.isdisjoint(asked_in):
+                if above.isdisjoint(self._asked_in(recall)):
                     continue
                 goes = selector.questions
                 counts[goes] += 1
-                scope = Scope(", ".join(asked_in))
-                first.append(_Question(version, scope, recall.session, recall.query, stays=not goes))
+                first.append((position, recall, goes))
                 first = heapq.nsmallest(ASKED_MAX, first) if len(first) > 2 * ASKED_MAX else first
             if goes:
                 singled.setdefault(RECALLS_STREAM, {})[version] = receipt.topic
-        return heapq.nsmallest(ASKED_MAX, first), counts
+        head = self._log.head().position
+        listed = (
+            AskedQuestion(
+                position=position,
+                asked_at=to_datetime(self._log.recorded_at(position)),
+                scope=", ".join(self._asked_in(recall)),
+                session=recall.session,
+                query=recall.query,
+                stays=not goes,
+            )
+            for position, recall, goes in heapq.nsmallest(ASKED_MAX, first)
+            if position <= head
+        )
+        return tuple(listed), counts
 
     def _shows(self, receipt: RecallServed | ContextServed, selector: ForgetSelector, erased: _Erased) -> bool:
         """Whether a receipt names or shows what is to be forgotten. Its digest could be compared with guesses."""
@@ -375,23 +368,6 @@ class Planner:
             session = None if started is None or started.branched_at is None else started.parent
         return found
 
-    def _listed(self, questions: Sequence[_Question]) -> tuple[AskedQuestion, ...]:
-        """Return questions with their places and times."""
-        found = {item.version: item for item in questions}
-        rows = self._tx.reads.state_heads(RECALLS_STREAM) if found else ()
-        places = [(Position(row[0]), item) for row in rows if (item := found.get(Version(row[1]))) is not None]
-        return tuple(
-            AskedQuestion(
-                position=position,
-                asked_at=to_datetime(self._log.recorded_at(position)),
-                scope=item.scope,
-                session=item.session,
-                query=item.query,
-                stays=item.stays,
-            )
-            for position, item in places
-        )
-
     def _scope_of(self, session: str | None) -> Scope:
         """Return a session's scope. What is in none, as items and threads, may be quoted by questions at the root."""
         started = None if session is None else self._start_of(session)
@@ -423,11 +399,8 @@ class Planner:
         if not streams:
             return iter(())
         first = thread_stream("")
-        rows = self._tx.reads.between(first, _behind(first), ThreadCopied.topic)
-        found = self._decoded(rows, lambda row: row[3] == ThreadCopied.topic)
-        copies = [
-            (thread_stream(event.source), where) for (where, _), event in found if isinstance(event, ThreadCopied)
-        ]
+        found = self._events(ThreadCopied, self._tx.reads.between(first, _behind(first), ThreadCopied.topic))
+        copies = [(thread_stream(event.source), where) for _, where, _, event in found]
         read = map(self._tx.events, copied_from(streams, copies))
         return heapq.merge(*read, key=attrgetter("position"))
 
@@ -524,21 +497,10 @@ class Planner:
             raise errors.InvalidInput("positions", why)
         return not self._keyring.is_destroyed(stream, head[2], version)
 
-    def _starts(self) -> Iterator[tuple[str, SessionStarted]]:
-        for stream, event in self._decoded(self._tx.reads.beginnings(SessionStarted.topic), lambda row: row[2] == 1):
-            if isinstance(event, SessionStarted) and (session := session_of(stream[0])) is not None:
-                yield session, event
-
-    def _receipts(self, kind: type[Receipt]) -> Iterator[tuple[Version, Receipt]]:
-        rows = self._tx.reads.between(RECALLS_STREAM, RECALLS_STREAM, kind.topic)
-        for (_, version), event in self._decoded(rows, lambda row: row[1] == RECALLS_STREAM and row[3] == kind.topic):
-            if isinstance(event, kind):
-                yield Version(version), event
-
-    def _decoded(
-        self, stored: Iterable[EventRow], staged: Callable[[Any], bool]
-    ) -> Iterator[tuple[tuple[str, int], Event]]:
-        for position, stream, version, topic, state, *_ in chain(stored, filter(staged, self._tx.rows)):
-            event = self._log.decode(position, stream, version, topic, bytes(state))
-            if not isinstance(event, Forgotten):
-                yield (stream, version), event
+    def _events(self, kind: type[Kind], stored: Iterable[EventRow]) -> Iterator[tuple[Position, str, Version, Kind]]:
+        """Yield position, stream, version and event of a kind: of what is stored, and of all that is staged."""
+        for position, stream, version, topic, state, *_ in chain(stored, self._tx.rows):
+            if topic == kind.topic:
+                event = self._log.decode(position, stream, version, topic, bytes(state))
+                if isinstance(event, kind):
+                    yield Position(position), stream, Version(version), event

@@ -226,7 +226,7 @@ class Proposals:
                 _, distrust = self._distrusting(proposal, act)
                 return distrust
         forget = self._forgetting.requesting(self._selector(scope, act), reason=act.reason, proposal=position)
-        return lambda tx: forget(tx)[1]
+        return lambda tx: forget(tx).request
 
     def _distrusting(self, proposal: Proposal, act: DistrustSources) -> tuple[SourceDistrusted, Work]:
         return Distrusts(self._inside(proposal.scope), self._projections).distrusting(
@@ -300,8 +300,7 @@ class Proposals:
             case Forget() if as_of is None:
                 with suppress(errors.MnemologError):  # It can be listed, though a hold stands in its way.
                     forget = self._forgetting.requesting(self._selector(item.scope, act), reason="")
-                    plan, _ = self._visible.transact(forget, dry_run=True)
-                    return replace(item, takes=dict(plan.counts))
+                    return replace(item, takes=self._visible.transact(forget, dry_run=True).counts)
         return item
 
     def waiting(self) -> int:

@@ -17,17 +17,16 @@ from msgspec.structs import replace
 
 from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors
-from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, RecordedEvent
-from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE
+from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested
+from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
-from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request, certificate_of
-from mnemolog.forgetting.plan import ForgetSelector, Plan, Planner
+from mnemolog.forgetting.plan import ForgetSelector, Planner
 from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
@@ -83,14 +82,13 @@ class Forgetting:
         self, selector: ForgetSelector, *, reason: str, dry_run: bool, progress: Progress | None
     ) -> ForgetReport:
         """See `MemoryStore.forget`."""
-        boundary, work = selector.visible.boundary, self.requesting(selector, reason=reason)
+        work = self.requesting(selector, reason=reason)
         if dry_run:
-            plan, _ = self._log.appends.rehearse(work)
-            return _report(plan, boundary, dry_run=True)
+            return replace(self._log.appends.rehearse(work), request=None, position=None)
         with self.carrying_out(progress):
-            plan, made = self._log.appends.transact(work)
-        report = _report(plan, boundary, made=made, pending=self._waits)
-        return self._certified(report)
+            report = self._log.appends.transact(work)
+        asked = tuple(replace(question, query="") for question in report.asked)
+        return self._certified(replace(report, dry_run=False, asked=asked, pending=self._waits))
 
     @contextmanager
     def carrying_out(self, progress: Progress | None = None) -> Iterator[None]:
@@ -103,8 +101,8 @@ class Forgetting:
 
     def requesting(
         self, selector: ForgetSelector, *, reason: str, proposal: Position | None = None
-    ) -> Callable[[Transaction], tuple[Plan, RecordedEvent | None]]:
-        """Return the work that appends a request, and returns it with its plan; None if nothing is left to forget."""
+    ) -> Callable[[Transaction], ForgetReport]:
+        """Return the work that appends a request, and returns the report; that names none if nothing is left."""
         keyring, id = self._keys(), secrets.token_hex(8)
         for field, given in (("reason", reason), ("despite_minimum", selector.despite_minimum)):
             if given:
@@ -115,22 +113,22 @@ class Forgetting:
         if not (selector.sessions or selector.scopes or selector.positions):
             raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
 
-        def work(tx: Transaction) -> tuple[Plan, RecordedEvent | None]:
-            plan = Planner(self._log, keyring, tx).plan(selector)
-            if not plan.targets:
-                return plan, None
+        def work(tx: Transaction) -> ForgetReport:
+            targets, report = Planner(self._log, keyring, tx).plan(selector)
+            if not targets:
+                return report
             event = ForgetRequested(
                 id=id,
-                targets=plan.targets,
+                targets=targets,
                 reason=reason,
                 scopes=list(selector.visible.boundary.scopes),
-                questions=[question.position for question in plan.asked if question.stays],
-                questions_left=plan.questions_left,
-                facts_kept=plan.facts_kept,
+                questions=[question.position for question in report.asked if question.stays],
+                questions_left=report.questions_left,
+                facts_kept=report.facts_kept,
                 despite_minimum=selector.despite_minimum,
                 proposal=proposal,
             )
-            return plan, tx.append(FORGETTING_STREAM, event)
+            return replace(report, request=id, position=tx.append(FORGETTING_STREAM, event).position)
 
         return work
 
@@ -190,7 +188,7 @@ class Forgetting:
         In a restored older log these versions are still to be written. Writers read the keys again after a request,
         because it moves the head.
         """
-        known = {request.event.id for request in forgetting_record.requests(self._log)}
+        known = forgetting_record.requests(self._log)
         for target in (target for request in requests if request.id not in known for target in request.targets):
             if any(last > self._log.version(target.stream) for _, last in target.versions):
                 self._keys().renew(target.stream, above=target.series)
@@ -207,7 +205,7 @@ class Forgetting:
                 complete=request.completed_at is not None,
                 waiting_for=tuple(request.not_confirmed_by(nodes)),
             )
-            for request in forgetting_record.requests(self._log)
+            for request in forgetting_record.requests(self._log).values()
         ]
         return [item for item in found if item.waiting_for or not item.complete]
 
@@ -221,7 +219,7 @@ class Forgetting:
                 actor=request.event.actor,
                 targets=tuple(request.event.targets),
             )
-            for request in forgetting_record.requests(self._log)
+            for request in forgetting_record.requests(self._log).values()
         ]
         return requests + [
             Erasure(request="", requested_at=at, reason="", actor=token.revoked_by, targets=(), token=token.id)
@@ -231,7 +229,7 @@ class Forgetting:
 
     def certificate(self, request: str) -> Certificate | None:
         """Return the certificate of a request; None if the log has no such request."""
-        found = next((item for item in forgetting_record.requests(self._log) if item.event.id == request), None)
+        found = forgetting_record.requests(self._log).get(request)
         return None if found is None else self._certificate(found, self._nodes())
 
     def _certificate(self, found: Request, nodes: list[NodeStatus]) -> Certificate:
@@ -249,7 +247,7 @@ class Forgetting:
         if report.request is None:
             return report
         nodes = self._nodes()
-        (request,) = (item for item in forgetting_record.requests(self._log) if item.event.id == report.request)
+        request = forgetting_record.requests(self._log)[report.request]
         waiting = request.not_confirmed_by(nodes)
         return replace(
             report,
@@ -276,7 +274,7 @@ class Forgetting:
         """Append the requests that the log lacks. Return how many."""
 
         def work(tx: Transaction) -> int:
-            known = {request.event.id for request in forgetting_record.requests(self._log)}
+            known = forgetting_record.requests(self._log)
             lacking = [erasure for erasure in erasures if erasure.request not in known]
             for erasure in lacking:
                 tx.append(FORGETTING_STREAM, decode(ForgetRequested.topic, erasure.event, position=erasure.position))
@@ -291,7 +289,9 @@ class Forgetting:
         `wait_s`: how long to wait for readers of the keys; None: as long as for any lock.
         """
         keyring, found = self._keys(), forgetting_record.requests(self._log)
-        undone = [item for item in found if item.completed_at is None or not keyring.has_erasure(item.event.id)]
+        undone = [
+            item for item in found.values() if item.completed_at is None or not keyring.has_erasure(item.event.id)
+        ]
         if not undone:
             return None
         lacking = [item for item in undone if item.erased_at is None or not keyring.has_erasure(item.event.id)]
@@ -379,29 +379,3 @@ def _recorded(request: Request, copies: list[str]) -> Callable[[Transaction], No
         tx.append(FORGETTING_STREAM, ContentErased(request=event.id, copies=copies))
 
     return work
-
-
-def _report(
-    plan: Plan,
-    boundary: Boundary,
-    *,
-    dry_run: bool = False,
-    made: RecordedEvent | None = None,
-    pending: str | None = None,
-) -> ForgetReport:
-    counts = plan.counts
-    return ForgetReport(
-        request=getattr(made.event, "id", None) if made else None,
-        position=made.position if made else None,
-        dry_run=dry_run,
-        sessions=plan.sessions,
-        events=sum(counts.values()),
-        counts=dict(sorted(counts.items())),
-        dependents=plan.dependents,
-        questions=plan.questions,
-        questions_left=plan.questions_left,
-        facts_kept=plan.facts_kept,
-        asked=plan.asked if dry_run else tuple(replace(question, query="") for question in plan.asked),
-        pending=pending,
-        outside=NOTHING_OUTSIDE if boundary.scopes else "",
-    )

@@ -280,7 +280,7 @@ async def certificate(request: Request, caller: Caller, _at: AsOf) -> Certificat
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
     """Yield the requests up to a position that were made within the store's scope."""
     within = boundary_of(store).scopes
-    for found in history.requests(events_of(store)):
+    for found in history.requests(events_of(store)).values():
         inside = all(covered(within, scope) for scope in found.event.scopes or [ROOT])
         if inside and (at is None or found.recorded.position <= at):
             yield found
