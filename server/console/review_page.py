@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of, with_pools
 from mnemolog.aio.wrappers import run_in, stopping
+from mnemolog.audit.effects import REVIEWED_MAX, ChangedAnswer, Review, Reviewing
 from mnemolog.audit.receipt_audit import Receipt
-from mnemolog.audit.review import LIMIT, ChangedAnswer, Review, Reviewing
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, RecallJudged, RecallServed
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
@@ -43,7 +43,7 @@ class ReviewedAnswer(Result, frozen=True, kw_only=True):
 class ReviewPage(Result, frozen=True, kw_only=True):
     """The answers of a period that would be different today, and one of them to judge."""
 
-    most: int = LIMIT
+    most: int = REVIEWED_MAX
     """How many receipts one review asks again."""
     usual: str = USUAL
     review: Review | None = None

@@ -527,7 +527,7 @@ NO_BOUND = {
         adapters/support/agent_tools/core.py LINE_MAX SCANNED_MAX
         api/application/facts.py NEAREST_MAX _COMPARED_MAX
         api/audit/receipt_audit.py LIMIT
-        api/audit/review.py LIMIT
+        api/audit/effects.py REVIEWED_MAX
         api/audit/service.py DIFF_TURNS_MAX
         api/forgetting/plan.py ASKED_MAX
         api/forgetting/retention.py BATCH_MAX

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.audit import review
+from mnemolog.audit.effects import Reviewing
 from tests.console import opened_console
 from tests.support import HashEncoder
 
@@ -95,7 +95,7 @@ def test_one_answer_after_the_other_is_judged(asked, store, console):
 
 def test_a_long_period_is_asked_in_parts_and_leaves_one_line_of_reads(asked, store, tmp_path, monkeypatch):
     """The line is that of the page, with what it shows; progress and questions that are asked again leave none."""
-    monkeypatch.setattr(review.Reviewing.review, "__kwdefaults__", {"limit": 2, "progress": None})
+    monkeypatch.setattr(Reviewing.review, "__kwdefaults__", {"limit": 2, "progress": None})
     reads = tmp_path / "reads.jsonl"
     store.close()
     with opened_console(store.path, audit_reads=reads) as console:
