@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+import filelock
 from msgspec.structs import replace
 
 from mnemolog.application.tokens import revoke, tokens_of
@@ -22,20 +23,25 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
 from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
+from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
-from mnemolog.forgetting import purge as purging
-from mnemolog.forgetting.history import Request, certificate_of
+from mnemolog.forgetting.history import Request, certificate_of, forgotten_turns
 from mnemolog.forgetting.plan import ForgetSelector, Planner
 from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.files import as_store_error, lock_file, make_folder, sweep_scratch
+from mnemolog.projections.maintenance.context import StoreContext, abandoned_in, remove_stale
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.projector import RETRY_S_MAX, retry_delay_s
+from mnemolog.projections.projector import PROJECTORS, RETRY_S_MAX, retry_delay_s
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.registry import PROJECTIONS, unregistered_tables
 
+LOCK_FILE: Final = ".forgetting.lock"
 LOCK_WAIT_S: Final = 30.0
 RETRY_WAIT_S: Final = 0.2
 """How long a process that tries again waits for readers of the keys: an answer may be waiting for it."""
@@ -93,7 +99,7 @@ class Forgetting:
     @contextmanager
     def carrying_out(self, progress: Progress | None = None) -> Iterator[None]:
         """Carry out at the end of the block what is requested within it."""
-        with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
+        with alone(self._layout, wait_s=LOCK_WAIT_S):
             yield
             self.reached("requested")
             self._tries, self._retry_at = 1, 0.0
@@ -146,7 +152,7 @@ class Forgetting:
             if not carry_on:
                 return False
             self._tries = max(1, self._tries)
-            with purging.alone(self._layout, wait_s=0):
+            with alone(self._layout, wait_s=0):
                 self._append_lacking(self._keys().erasures())
                 self._waits = self._complete(None, wait_s=RETRY_WAIT_S)
                 return self._waits is None
@@ -174,7 +180,7 @@ class Forgetting:
         asked, tokens = [item for item in erasures if not item.token], [item.token for item in erasures if item.token]
         if asked:
             self._keys()
-        with purging.alone(self._layout, wait_s=LOCK_WAIT_S):
+        with alone(self._layout, wait_s=LOCK_WAIT_S):
             requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in asked]
             self._renew_keys(requests)
             count = self._append_lacking([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
@@ -339,7 +345,7 @@ class Forgetting:
         if self._clean.issuperset(requests):
             return ""
         upto = self._log.head()
-        left = purging.purge(self._layout, self._log, self._projections, progress=progress)
+        left = purge(self._layout, self._log, self._projections, progress=progress)
         if not left:
             self._purged(upto)
             self._clean.update(requests)
@@ -379,3 +385,56 @@ def _recorded(request: Request, copies: list[str]) -> Callable[[Transaction], No
         tx.append(FORGETTING_STREAM, ContentErased(request=event.id, copies=copies))
 
     return work
+
+
+@contextmanager
+def alone(layout: StoreLayout, *, wait_s: float) -> Iterator[None]:
+    """Let one process at a time forget and purge in a folder. Raises `LogBusy` after waiting for another one."""
+    folder = layout.projections
+    try:
+        make_folder(folder, root=FOLDER)
+        lock = lock_file(folder / LOCK_FILE, wait_s=wait_s)
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise errors.LogBusy(waited_s=wait_s) from error
+    except OSError as error:
+        raise as_store_error(error, folder) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def purge(
+    layout: StoreLayout,
+    log: EventLog,
+    projections: ProjectionSet,
+    *,
+    progress: Progress | None = None,
+) -> str:
+    """Remove forgotten content from all projections. Return what could not be done, or an empty string.
+
+    May be repeated. Raises `ProjectionError`, `StorageFull`.
+    """
+    context = StoreContext(layout, log, projections, progress=progress)
+    left = [
+        f"another process still reads {projection.name}.db"
+        for projection in (*PROJECTIONS, *unregistered_tables(layout))
+        if not projection.purge(context, partial(forgotten_turns, log))
+    ]
+    _purge_quarantine(context.quarantine, log)
+    for path in (layout.projections / PROJECTORS).glob("*.json"):
+        path.unlink(missing_ok=True)  # It may quote a model's report about a text.
+    for abandoned in abandoned_in(layout.scratch or layout.folder):
+        if abandoned.name.startswith(".keys."):  # Of an import or a copy of the store that was killed.
+            remove_stale(abandoned)
+    sweep_scratch()
+    projections.poke()
+    return "; ".join(left)
+
+
+def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
+    """Delete all items in quarantine, because their content is unknown; except items known to be of another log."""
+    quarantine.delete([item for item in quarantine.items() if item.log_id in ("", log.log_id)])
+    for path in quarantine.folder.glob(".removed.*"):
+        remove_stale(path)

@@ -28,7 +28,7 @@ from mnemolog.domain.head import Head, head_line, parse_head
 from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting import service as forgetting
 from mnemolog.forgetting.history import status
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.event_log import EventLog
@@ -181,11 +181,11 @@ class Nodes:
         erased = _last_erasure(self._log)
         if erased <= self._purged_to():
             return
-        with purging.alone(self._layout, wait_s=0):
+        with forgetting.alone(self._layout, wait_s=0):
             if erased <= self._purged_to():  # Another process of this node has done it.
                 return
             upto = self._log.head()
-            if left := purging.purge(self._layout, self._log, self._projections):
+            if left := forgetting.purge(self._layout, self._log, self._projections):
                 raise errors.ProjectionError(left)
             self.purged(upto)
         structured_log.info("nodes.purged", upto=upto.position)

@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from mnemolog.adapters.support.items import Items
-from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting import service as purging
 from mnemolog.forgetting.service import STEPS
 from mnemolog.infra import postgres
 from mnemolog.projections.quarantine import Quarantine

@@ -13,7 +13,7 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore, errors
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting import service as purging
 from tests.support import HashEncoder, can_mount
 
 pytestmark = pytest.mark.local

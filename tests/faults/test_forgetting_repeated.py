@@ -8,8 +8,8 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.domain.events import ForgetCompleted
-from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting import service
+from mnemolog.forgetting import service as purging
 from mnemolog.forgetting.service import Forgetting
 from tests.support import wait_until
 
