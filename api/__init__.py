@@ -48,7 +48,7 @@ _HOMES = {
     "SessionExists": "errors",
     "SessionSummary": "projections.read_models",
     "StandingStatement": "projections.read_models",
-    "Status": "operations.status",
+    "Status": "operations.service",
     "StorageFull": "errors",
     "StoreClosed": "errors",
     "StoreNotFound": "errors",
@@ -60,9 +60,9 @@ _HOMES = {
     "acting_as": "domain.request",
     "connect": "server.client.connect",
     "connect_async": "server.client.connect",
-    "copy_store": "operations.moving",
+    "copy_store": "operations.copies",
     "import_log": "audit.exports",
-    "restore_backup": "operations.backup",
+    "restore_backup": "operations.copies",
 }
 
 __all__ = [*_HOMES, "errors"]

@@ -24,9 +24,8 @@ from .errors import (
     UnknownSession,
 )
 from .forgetting.results import ForgetReport
-from .operations.backup import restore_backup
-from .operations.moving import copy_store
-from .operations.status import Status
+from .operations.copies import copy_store, restore_backup
+from .operations.service import Status
 from .projections.context.answer import Context
 from .projections.history.replay import Replay
 from .projections.history.verify import Verification

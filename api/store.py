@@ -9,14 +9,14 @@ from typing import Any, Self, Unpack
 from msgspec.structs import replace
 
 from mnemolog import composition
-from mnemolog.application import previews
+from mnemolog.application import commands
 from mnemolog.application.commands import Switched
-from mnemolog.application.distrust import Distrust
+from mnemolog.application.distrust import Distrust, ending
 from mnemolog.application.facts import FactHow, FactWhen
 from mnemolog.application.read_audit import gated, gives_back
-from mnemolog.application.standing import ending
-from mnemolog.application.switches import SwitchHow
+from mnemolog.application.session_service import SwitchHow
 from mnemolog.audit.verification import kept_outside, verify_store
+from mnemolog.composition import StoreOptions
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.events import Act, RecordedEvent, SessionStarted
@@ -32,10 +32,9 @@ from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.files import local_path
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
-from mnemolog.operations.backup import BackupReport, make_backup
-from mnemolog.operations.known_backups import noted_witnesses
-from mnemolog.operations.service import Rebuildable, rebuild
-from mnemolog.operations.status import Status, store_status
+from mnemolog.operations.backup_files import noted_witnesses
+from mnemolog.operations.copies import BackupReport, make_backup
+from mnemolog.operations.service import Rebuildable, Status, rebuild, store_status
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
@@ -57,7 +56,6 @@ from mnemolog.projections.recall.question import RecallOptions, SearchOptions, T
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
-from mnemolog.store_options import StoreOptions
 
 
 @gated("")
@@ -406,7 +404,7 @@ class MemoryStore(OfOneProcess):
         - `to`: the session to enter or to start
         - `**how`: see `SwitchHow`
         """
-        return previews.switch_preview(self.parts.switches.switch(to, dry_run=True, **how))
+        return commands.switch_preview(self.parts.switches.switch(to, dry_run=True, **how))
 
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.

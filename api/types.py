@@ -9,7 +9,7 @@ _HOMES = {
     "AsyncMemoryView": "aio.store",
     "AsyncWrapper": "aio.wrappers",
     "AuditedReceipt": "audit.receipt_audit",
-    "BackupReport": "operations.backup",
+    "BackupReport": "operations.copies",
     "BlockKind": "projections.context.answer",
     "CacheStatus": "projections.maintenance.context",
     "CameAfter": "audit.effects",
@@ -35,7 +35,7 @@ _HOMES = {
     "Judgement": "audit.judgements",
     "Kind": "domain.chain",
     "LeftOut": "projections.context.answer",
-    "MemoryView": "working_memory",
+    "MemoryView": "session",
     "Missing": "domain.working_memory",
     "Model": "results",
     "ModelActivation": "results",
@@ -89,9 +89,9 @@ _HOMES = {
     "Verdict": "audit.receipt_audit",
     "Version": "domain.position",
     "ViewsStatus": "projections.maintenance.context",
-    "WalStatus": "operations.status",
+    "WalStatus": "operations.service",
     "WhyLeftOut": "projections.context.answer",
-    "WorkingMemory": "working_memory",
+    "WorkingMemory": "session",
 }
 __all__ = [*_HOMES]
 

@@ -35,10 +35,10 @@ from .forgetting.results import (
 )
 from .forgetting.retention import RetentionReport
 from .infra.runtime.fork_guard import OfOneProcess
-from .operations.backup import BackupReport
+from .operations.copies import BackupReport
 from .operations.doctor import DoctorReport
 from .operations.nodes import Nodes
-from .operations.status import WalStatus
+from .operations.service import WalStatus
 from .projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
 from .projections.history.replay import SessionReplay
 from .projections.history.timeline import Moment
@@ -49,7 +49,7 @@ from .projections.quarantine import QuarantineStatus
 from .projections.recall.prefetch import PrefetchReason, PrefetchResult, Ticket
 from .projections.vectors.folders import GenerationStatus, SkippedTurn, UnusedSegment
 from .results import Model, ModelActivation, ModelDrop, PlannedEvent, RestorePreview, SwitchPreview, ValueChange
-from .working_memory import MemoryView, WorkingMemory
+from .session import MemoryView, WorkingMemory
 
 __all__ = [
     "Act",

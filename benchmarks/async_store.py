@@ -19,7 +19,7 @@ import numpy as np
 
 from mnemolog import AsyncMemoryStore, AsyncSession, MemoryStore, Session
 from mnemolog.adapters.importers import import_files
-from mnemolog.aio import worker_pools
+from mnemolog.aio import wrappers
 
 AT_ONCE = 100
 ROUNDS = 40
@@ -85,7 +85,7 @@ async def records(folder: Path) -> dict[str, list[float]]:
     sessions = {}
     stores = []
     for writers in WRITERS:
-        worker_pools.WRITERS_MAX = writers
+        wrappers.WRITERS_MAX = writers
         stores.append(await AsyncMemoryStore.open(folder / f"tasks-{writers}", model=None))
         sessions[writers] = await stores[-1].start_session("s")
     with MemoryStore.open(folder / "threads", model=None) as store:

@@ -15,10 +15,16 @@ from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, UsageError, a
 from mnemolog.cli.command import DryRun, answer, bar, console, open_store
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
-from mnemolog.operations.backup import BackupReport, RestoreReport, restore_backup
-from mnemolog.operations.key_wrapping import KeysReport, wrap_keys
-from mnemolog.operations.known_backups import failed_commands, note_failed_commands
-from mnemolog.operations.moving import CopyReport, copy_store
+from mnemolog.operations.backup_files import failed_commands, note_failed_commands
+from mnemolog.operations.copies import (
+    BackupReport,
+    CopyReport,
+    KeysReport,
+    RestoreReport,
+    copy_store,
+    restore_backup,
+    wrap_keys,
+)
 
 Keys = Annotated[
     Path | None, typer.Option("--keys", metavar="FOLDER", help="Folder of the content keys, apart from the backup.")

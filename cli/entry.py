@@ -171,7 +171,7 @@ def _message_of(error: errors.MnemologError, line: CommandLine) -> str:
 
 def _hint_for(error: errors.MnemologError, line: CommandLine) -> str:
     """Return what to do about an error, with the newest backup and keys that the store knows of."""
-    from mnemolog.operations.known_backups import put_keys_back, restore_newest_backup  # Most errors do without SQLite.
+    from mnemolog.operations.backup_files import put_keys_back, restore_newest_backup  # Most errors do without SQLite.
 
     store = Path(line.value("store"))
     keys = error.__cause__ if isinstance(error, errors.LogDamaged) else error

@@ -50,11 +50,10 @@ from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
+from mnemolog.operations.backup_files import after_findings
 from mnemolog.operations.doctor import DoctorReport, missing_keys, unopened, usual_model
 from mnemolog.operations.doctor import doctor as examine
-from mnemolog.operations.known_backups import after_findings
-from mnemolog.operations.service import Rebuildable
-from mnemolog.operations.status import Status, WalStatus
+from mnemolog.operations.service import Rebuildable, Status, WalStatus
 from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import PRESENT, Issue, RebuildReport
 from mnemolog.projections.quarantine import Drift, QuarantinedItem

@@ -12,7 +12,7 @@ import uvicorn
 
 from mnemolog import AsyncMemoryStore, MemoryStore, connect
 from mnemolog.aio.store import Opening
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.server.http.api import make_app
 
 OPEN = MemoryStore.open

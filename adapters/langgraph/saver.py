@@ -25,8 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from mnemolog.adapters.support.graph_checkpoints import Checkpoint as StoredCheckpoint
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
-from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.aio.wrappers import in_read_pool, in_write_pool
+from mnemolog.aio.wrappers import WorkerPools, in_read_pool, in_write_pool
 from mnemolog.domain import errors
 from mnemolog.domain.threads import checked_thread_id
 from mnemolog.store import MemoryStore

@@ -23,7 +23,7 @@ from langgraph.store.base import (
 )
 
 from mnemolog.adapters.support.items import Batch, Items, Pattern
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 

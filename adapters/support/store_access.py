@@ -8,10 +8,8 @@ from typing import Any, Final, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from mnemolog.aio.store import AsyncMemoryStore, AsyncSession
-from mnemolog.aio.worker_pools import WorkerPools
-from mnemolog.aio.wrappers import run_in
-from mnemolog.application.session_service import Attributes, SessionList, Sessions
-from mnemolog.application.switches import Switches, SwitchHow
+from mnemolog.aio.wrappers import WorkerPools, run_in
+from mnemolog.application.session_service import Attributes, SessionList, Sessions, Switches, SwitchHow
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.exports import export_lines

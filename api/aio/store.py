@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.aio.wrappers import (
     AsyncWrapper,
     Attribute,
+    WorkerPools,
     in_background_pool,
     in_pages,
     in_read_pool,
@@ -35,9 +35,8 @@ from mnemolog.projections.recall.prefetch import (
     Stamp,
     Ticket,
 )
-from mnemolog.session import Session, SessionAt
+from mnemolog.session import MemoryView, Session, SessionAt
 from mnemolog.store import MemoryStore
-from mnemolog.working_memory import MemoryView
 
 P = ParamSpec("P")
 View_co = TypeVar("View_co", bound=MemoryView, covariant=True)

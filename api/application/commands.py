@@ -1,11 +1,12 @@
 """Commands: plain functions `command(tx, ...)`, run by `EventLog.appends.transact(partial(command, ...))`.
 
-Each runs alone under the write lock and decides on the current state, so it needs no retry.
+Each runs alone under the write lock and decides on the current state, so it needs no retry. One that is rehearsed is
+a preview.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -25,15 +26,17 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position, Version, checked_position
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version, checked_position
 from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
-from mnemolog.domain.session import CheckpointState, SessionState, Span
+from mnemolog.domain.session import CheckpointState, SessionState, Span, Value
 from mnemolog.domain.stream_fold import Known
 from mnemolog.domain.switching import AgentState, SwitchReason, SwitchRequest, agent_stream, evolve_agent
+from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of
+from mnemolog.results import Checkpoint, Note, PlannedEvent, RestorePreview, SwitchPreview, Task, ValueChange
 
 Found = TypeVar("Found")
 
@@ -420,3 +423,70 @@ def choose_redaction(tx: Transaction, on: bool) -> bool:
         return False
     tx.append(REDACTION_STREAM, RedactionChosen(on=on))
     return True
+
+
+def switch_preview(switched: Switched) -> SwitchPreview:
+    """Return the preview of a rehearsed switch."""
+    started = switched.started
+    return SwitchPreview(
+        left=switched.left,
+        to=switched.to,
+        title=started.title,
+        agent=started.agent,
+        scope=started.scope,
+        parent=started.parent,
+        branched_at=started.branched_at,
+        events=tuple(
+            PlannedEvent(position=item.position, stream=item.stream, topic=item.event.topic, event=item.event)
+            for item in switched.appended
+        ),
+    )
+
+
+def restore_preview(restored: Restored, *, now: Micros) -> RestorePreview:
+    """Return the preview of a rehearsed restore. Expired values are left out."""
+    before, after = restored.before, restored.after
+    removed, added = note_changes(before, after)
+    return RestorePreview(
+        checkpoint=Checkpoint.of(restored.checkpoint),
+        values=tuple(value_changes(before, after, then=now, now=now)),
+        task_changes=before.task != after.task,
+        task_before=None if before.task is None else Task.of(before.task),
+        task_after=None if after.task is None else Task.of(after.task),
+        notes_removed=removed,
+        notes_added=added,
+        turns_hidden=restored.hidden,
+    )
+
+
+def value_changes(
+    before: SessionState | None, after: SessionState | None, *, then: Micros, now: Micros
+) -> Iterator[ValueChange]:
+    """Yield the change of each key between `then` and `now`. Expired values count as deleted."""
+    for key in sorted({*_keys(before), *_keys(after)}):
+        old, new = _there(before, key, then), _there(after, key, now)
+        if old is None and new is not None:
+            yield ValueChange(key=key, change="added", before=None, after=new.value)
+        elif old is not None and new is None:
+            yield ValueChange(key=key, change="removed", before=old.value, after=None)
+        elif old is not None and new is not None and old != new:
+            yield ValueChange(key=key, change="changed", before=old.value, after=new.value)
+
+
+def note_changes(before: SessionState | None, after: SessionState | None) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
+    """Return the notes removed and the notes added: all from the first that differs."""
+    old, new = [] if before is None else notes(before), [] if after is None else notes(after)
+    same = next(
+        (place for place, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
+        min(len(old), len(new)),
+    )
+    return tuple(map(Note.of, old[same:])), tuple(map(Note.of, new[same:]))
+
+
+def _keys(state: SessionState | None) -> Iterator[str]:
+    return iter(() if state is None else state.values)
+
+
+def _there(state: SessionState | None, key: str, now: Micros) -> Value | None:
+    value = None if state is None else state.values.get(key)
+    return None if value is None or is_expired(value, now) else value

@@ -1,4 +1,4 @@
-"""Distrust sources, trust them again, and list what is distrusted."""
+"""Sources that are distrusted, and standing statements that end: said once, and no longer to count."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from mnemolog.application import commands
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
-from mnemolog.domain.events import DISTRUST_STREAM, RecordedEvent, SourceDistrusted, SourceTrusted
+from mnemolog.domain.events import (
+    DISTRUST_STREAM,
+    Event,
+    FactAsserted,
+    RecordedEvent,
+    SourceDistrusted,
+    SourceTrusted,
+    StandingEnded,
+    TurnRecorded,
+)
 from mnemolog.domain.limits import checked_label, checked_text
+from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position, UtcTime, checked_position, to_datetime
+from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Result, name_of
 from mnemolog.domain.scope import covered
+from mnemolog.domain.standing import standing_in
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql import distrust as tables
@@ -114,3 +127,28 @@ class Distrusts:
             return set()
         with self._projections.current_views().database.reading() as connection:
             return tables.among(connection, [item.position for item in events], self._log.head().position)
+
+
+def ending(
+    visible: VisibleEvents, position: int, *, reason: str, proposal: Position | None = None
+) -> Callable[[Transaction], bool]:
+    """Return the work that ends the standing statements of a turn, and returns whether they stood."""
+    why_ended = checked_text("reason", reason)
+    ended = StandingEnded(turn=position, reason=why_ended, proposal=proposal)
+    found = visible.log.event_at(Position(position))
+    if found is not None and isinstance(found.event, FactAsserted) and visible.shows_stream(found.stream):
+        why = f"position {position} asserts the fact {found.event.key!r}; retract_fact takes it back"
+        raise errors.InvalidInput("position", why)
+
+    def work(tx: Transaction) -> bool:
+        visible.require_turns(tx, "position", [position])
+        turn = None if found is None else found.event
+        says = isinstance(turn, TurnRecorded) and turn.role == Role.USER and any(standing_in(turn.text))
+        if found is None or not says:
+            raise errors.InvalidInput("position", f"what position {position} says is said of no other answer")
+        before = (item.event for item in tx.events(found.stream, since=position))
+        known = any(isinstance(event, StandingEnded) and event.turn == position for event in before)
+        new: list[Event] = [] if known else [ended]
+        return bool(commands.append_once(tx, found.stream, lambda: new, key=current_request_key()))
+
+    return work

@@ -13,11 +13,19 @@ from typing import Annotated, Any, Final, TypedDict, Unpack
 import msgspec
 
 from mnemolog.application import commands
-from mnemolog.application.names_in_use import NamesInUse
+from mnemolog.application.tokens import tokens_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import canonical
-from mnemolog.domain.events import Event, FactAsserted, FactRetracted, RecordedEvent, RetractFact, TurnRecorded
+from mnemolog.domain.events import (
+    RETENTION_STREAM,
+    Event,
+    FactAsserted,
+    FactRetracted,
+    RecordedEvent,
+    RetractFact,
+    TurnRecorded,
+)
 from mnemolog.domain.facts import (
     FILES,
     Assertion,
@@ -34,14 +42,49 @@ from mnemolog.domain.position import Clock, Micros, Position, Time, Version, Whe
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
-from mnemolog.domain.scope import Scope, covered, parse_scopes
+from mnemolog.domain.retention import NO_RETENTION, evolve_retention
+from mnemolog.domain.scope import Scope, covered, covers, parse_scopes
 from mnemolog.domain.spelling import normalized, spelled
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.sql import fact_queries as tables
+from mnemolog.projections.sql.database import fetch
+
+_BELOW: Final = "{name} = ?1 OR ({name} >= ?1 || '/' AND {name} < ?1 || '0')"
+_SCOPE: Final = " UNION ALL ".join(
+    f"SELECT 1 FROM {table} WHERE {_BELOW.format(name='scope')}" for table in ("sessions", "fact_keys")
+)
+_KEY: Final = f"SELECT 1 FROM fact_keys WHERE scope = ?2 AND ({_BELOW.format(name='key')})"
+
+
+class NamesInUse:
+    """The scopes and the keys of facts of a log."""
+
+    def __init__(self, log: EventLog, projections: ProjectionSet) -> None:
+        self._log, self._projections = log, projections
+        self.people: Callable[[], Iterable[str]] = tuple
+        """Returns the scopes of the people whom a server knows."""
+
+    def has_scope(self, name: str) -> bool:
+        """Whether a session, a fact, a token, a person, a rule of retention or a hold is in a scope, or below it."""
+        tokens = (scope for token in tokens_of(self._log) for scope in token.scopes)
+        kept = self._log.fold(RETENTION_STREAM, evolve_retention).state or NO_RETENTION
+        ruled = [rule.scope for rule in kept.rules] + [hold.scope for hold in kept.holds]
+        bound = any(covers(Scope(name), Scope(scope)) for scope in (*self.people(), *tokens, *ruled))
+        return bound or self._found(_SCOPE, name)
+
+    def has_key(self, scope: str, name: str) -> bool:
+        """Whether a fact of a scope has a key, or one below it."""
+        return self._found(_KEY, name, scope)
+
+    def _found(self, query: str, *names: str) -> bool:
+        with self._projections.to_answer()[0].database.reading() as connection:
+            return bool(fetch(connection, f"{query} LIMIT 1", *names))
+
 
 NEAREST_MAX: Final = 5
 SCOPES_KEPT_MAX: Final = 256

@@ -10,8 +10,7 @@ from collections import Counter
 from operator import attrgetter
 from typing import Final
 
-from mnemolog.application.commands import last_visible
-from mnemolog.application.previews import note_changes, value_changes
+from mnemolog.application.commands import last_visible, note_changes, value_changes
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.choices import Activation, activation_of

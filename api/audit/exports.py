@@ -38,8 +38,8 @@ from mnemolog.infra.log.open import open_log
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import file_to_write, local_path, publish_folder, temporary_folder
 from mnemolog.infra.text_file import TextSource
-from mnemolog.operations.backup_keys import restore_keys
-from mnemolog.operations.copied_log import opened_copy, verify_copy
+from mnemolog.operations.backup_files import restore_keys
+from mnemolog.operations.copies import opened_copy, verify_copy
 from mnemolog.projections.history.verify import EventChecker
 from mnemolog.projections.ports import Progress, tell
 

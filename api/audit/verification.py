@@ -21,7 +21,7 @@ from mnemolog.domain.request import as_it_is
 from mnemolog.domain.store_layout import SEEN_HEAD
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import Line, append_next_head, read_heads
-from mnemolog.operations.known_backups import noted_witnesses
+from mnemolog.operations.backup_files import noted_witnesses
 from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.history.verify import (
     IN_QUARANTINE,

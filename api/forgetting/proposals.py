@@ -11,9 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mnemolog.application import commands
-from mnemolog.application.distrust import Distrusts
+from mnemolog.application.distrust import Distrusts, ending
 from mnemolog.application.facts import Facts
-from mnemolog.application.standing import ending
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.event import TO_EVENT, TO_SESSION, without

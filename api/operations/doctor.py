@@ -26,7 +26,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import noted_head
-from mnemolog.operations.known_backups import (
+from mnemolog.operations.backup_files import (
     after_findings,
     free,
     last_backup,

@@ -36,7 +36,7 @@ from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.files import ScratchFolder, make_folder, new_file, open_file, read_file
 from mnemolog.infra.sqlite import copy_database
-from mnemolog.operations.backup_manifest import copy_file
+from mnemolog.operations.backup_files import copy_file
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.vectors.folders import MANIFEST_FILE, read_manifest

@@ -32,7 +32,7 @@ from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.infra.runtime.files import file_to_write, local_path
 from mnemolog.models.service import ModelService
-from mnemolog.operations.backup import BackupReport
+from mnemolog.operations.copies import BackupReport
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine

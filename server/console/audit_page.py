@@ -19,7 +19,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
-from mnemolog.operations.known_backups import noted_witnesses
+from mnemolog.operations.backup_files import noted_witnesses
 from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.history.verify import witnesses_of
 from mnemolog.server.console.jobs import jobs_of

@@ -17,9 +17,9 @@ from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import ends_soon
+from mnemolog.operations.backup_files import failed_commands, last_backup
 from mnemolog.operations.doctor import DoctorReport
-from mnemolog.operations.known_backups import failed_commands, last_backup
-from mnemolog.operations.status import Status
+from mnemolog.operations.service import Status
 from mnemolog.projections.maintenance.context import PRESENT
 from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
 from mnemolog.results import Model

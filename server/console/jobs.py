@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.aio.worker_pools import BACKGROUND_MAX
+from mnemolog.aio.wrappers import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, page, redirect

@@ -26,7 +26,7 @@ from mnemolog.adapters.support.store_access import events_of, with_pools
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
-from mnemolog.operations.known_backups import failed_commands, last_backup
+from mnemolog.operations.backup_files import failed_commands, last_backup
 from mnemolog.server.http.authentication import Caller, Callers
 from mnemolog.server.http.problems import RequestRefused, problem_response
 

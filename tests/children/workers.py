@@ -21,7 +21,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
-from mnemolog.operations import backup, backup_keys, moving
+from mnemolog.operations import backup_files, copies
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder
 from tests.interrupts import Interrupt
@@ -85,14 +85,14 @@ def wait_within(pipe: Connection, folder: str, work: str, temporary: str) -> Non
         signal.pause()
 
     if work == "restore":
-        backup._verify = wait  # type: ignore[assignment]
-        backup.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
+        copies._verify = wait  # type: ignore[assignment]
+        copies.restore_backup(f"{folder}-backup", f"{folder}-restored", keys=f"{folder}-keys")
     elif work == "copy":
-        backup_keys.check = wait  # type: ignore[assignment]
-        moving.copy_store(folder, f"{folder}-copy")
+        backup_files.check = wait  # type: ignore[assignment]
+        copies.copy_store(folder, f"{folder}-copy")
     with MemoryStore.open(folder, model=None, read_only=work == "read") as store:
         if work == "backup":
-            backup.verify_copy = wait  # type: ignore[assignment]
+            copies.verify_copy = wait  # type: ignore[assignment]
             store.backup(f"{folder}-new")
         wait()
 

@@ -10,7 +10,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
 from mnemolog.adapters.support.store_access import with_pools
-from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
+from mnemolog.aio.wrappers import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
 from tests.e2e.test_projector import PROMPT_S, projector_threads
 from tests.support import WAIT_S, HashEncoder, StuckEncoder, wait_until

@@ -14,7 +14,7 @@ import pytest
 from mnemolog import MISSING, AsyncMemoryStore, AsyncSession, MemoryStore, MnemologError, StoreClosed
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.store_access import log_of, with_pools
-from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
+from mnemolog.aio.wrappers import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from mnemolog.domain.errors import StoreForked
 from mnemolog.projections.recall.prefetch import PrefetchReason
 from tests.children.forking import in_child

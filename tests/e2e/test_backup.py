@@ -17,8 +17,8 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.display import Bytes
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import sqlite as copying
-from mnemolog.operations import backup, backup_manifest
-from mnemolog.operations.known_backups import last_backup
+from mnemolog.operations import backup_files, copies
+from mnemolog.operations.backup_files import last_backup
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
 
@@ -89,7 +89,7 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_left(filled, tmp_pa
     """Whatever was changed; the check of the history comes on top."""
     made = filled.backup(tmp_path / "b")
     log, manifest = (tmp_path / "b" / "log.db").read_bytes(), (tmp_path / "b" / "backup.json").read_bytes()
-    other_head = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), head=made.head + 1)
+    other_head = msgspec.structs.replace(backup_files.read_manifest(tmp_path / "b"), head=made.head + 1)
     unusable, middle = mnemolog.errors.BackupUnusable, len(log) // 2
     for name, content, wanted in (
         ("log.db", log[:middle] + bytes([log[middle] ^ 1]) + log[middle + 1 :], unusable),
@@ -121,8 +121,8 @@ def test_a_history_that_does_not_hold_is_refused(filled, tmp_path):
         connection.execute(f"DROP TRIGGER {name}")
         connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 3")
         connection.execute(sql)
-    files = (backup_manifest.described(log),)
-    as_made = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), files=files)
+    files = (backup_files.described(log),)
+    as_made = msgspec.structs.replace(backup_files.read_manifest(tmp_path / "b"), files=files)
     (tmp_path / "b" / "backup.json").write_bytes(checked_json.encode(as_made))
     with pytest.raises(mnemolog.LogDamaged) as caught:
         restore_backup(tmp_path / "b", tmp_path / "r")
@@ -185,7 +185,7 @@ def test_a_backup_that_cannot_take_its_place_leaves_the_earlier_one(filled, tmp_
     for failing in (1, 2):
         calls.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(backup_manifest.Path, "rename", fails)
+            patched.setattr(backup_files.Path, "rename", fails)
             with pytest.raises(mnemolog.errors.StoreNotWritable):
                 filled.backup(target, replace=True)
         assert len(calls) >= failing
@@ -269,7 +269,7 @@ def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeyp
 
     for name in ("counting", "_verify"):
         with monkeypatch.context() as patched:
-            patched.setattr(backup, name, fail)
+            patched.setattr(copies, name, fail)
             with pytest.raises(mnemolog.StorageFull):
                 restore_backup(tmp_path / "b", tmp_path / "r")
         assert nothing_left(tmp_path, "memory", "b")
@@ -557,7 +557,7 @@ def test_a_store_that_lost_its_keys_is_backed_up_without_them_only(filled, tmp_p
             store.backup(tmp_path / "b", keys=tmp_path / "keys", replace=True)
         made = store.backup(tmp_path / "b2")
         assert "can never be read" in made.notes[0]
-    assert backup_manifest.read(tmp_path / "b2").needs_keys
+    assert backup_files.read_manifest(tmp_path / "b2").needs_keys
     restore_backup(tmp_path / "b2", tmp_path / "r", keys=tmp_path / "keys")
 
 

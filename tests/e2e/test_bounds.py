@@ -479,9 +479,9 @@ NO_BOUND = {
         adapters/importers/transcripts/interpreter.py RECENT_MAX
         api/application/facts.py SCOPES_KEPT_MAX
         api/forgetting/proposals.py STREAMS_KEPT_MAX
-        api/application/switches.py AGENTS_KEPT_MAX
+        api/application/session_service.py AGENTS_KEPT_MAX
         api/audit/subject.py STREAMS_KEPT_MAX
-        api/operations/known_backups.py BACKUPS_MAX
+        api/operations/backup_files.py BACKUPS_MAX
         infra/keys/keyring.py STREAMS_KEPT_MAX
         infra/log/transaction.py STREAMS_CACHED_MAX
         projections/history/states.py SESSIONS_KEPT_MAX INSIDE_KEPT_MAX CHECKPOINTS_KEPT_MAX
@@ -498,7 +498,7 @@ NO_BOUND = {
     "worked on at a time": """
         adapters/importers/import_files.py BATCH_MAX BATCH_CHARACTERS_MAX
         adapters/importers/transcripts/reading.py LINES_MAX BYTES_MAX
-        api/aio/worker_pools.py WRITERS_MAX READERS_MAX RECALLERS_MAX BACKGROUND_MAX ACCESS_MAX
+        api/aio/wrappers.py WRITERS_MAX READERS_MAX RECALLERS_MAX BACKGROUND_MAX ACCESS_MAX
         api/audit/diff.py BATCH_MAX
         api/audit/exports.py BATCH_MAX
         api/audit/secret_scan.py BATCH_MAX
@@ -601,7 +601,7 @@ NO_BOUND = {
     """,
     "of a file, in the tests of that file": """
         adapters/importers/source.py DOCUMENT_BYTES_MAX
-        api/operations/known_backups.py BYTES_MAX
+        api/operations/backup_files.py BYTES_MAX
         infra/embedding/model_files.py _SAFETENSORS_HEADER_BYTES_MAX FILES_MAX
         infra/runtime/files.py DOCUMENT_BYTES_MAX
         infra/text_file.py LINE_BYTES_MAX UNPACKED_TIMES_MAX UNPACKED_BYTES_MIN

@@ -12,7 +12,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.cli.app import loaded
 from mnemolog.domain.events import AssertFact, TokenCreated
-from mnemolog.operations.backup import BackupReport
+from mnemolog.operations.copies import BackupReport
 
 NEED_MORE = {
     **dict.fromkeys(("model add", "model activate", "model drop"), "they need a model of the hub"),

@@ -115,7 +115,7 @@ def without_key(event):
 
 def test_the_same_calls_return_the_same_over_http(tmp_path, monkeypatch):
     """Values, types and times, call by call."""
-    monkeypatch.setattr("mnemolog.working_memory.secrets", SimpleNamespace(token_hex=lambda _: "c0ffee"))
+    monkeypatch.setattr("mnemolog.session.secrets", SimpleNamespace(token_hex=lambda _: "c0ffee"))
     opened = [
         MemoryStore.open(tmp_path / name, model=HashEncoder(), clock=FakeClock(step=0), background=False)
         for name in ("local", "served")

@@ -24,7 +24,7 @@ from mnemolog.cli.entry import notes_on_quarantine
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations import doctor
-from mnemolog.operations.known_backups import failed_commands, last_backup, remember_backup
+from mnemolog.operations.backup_files import failed_commands, last_backup, remember_backup
 from mnemolog.projections.history import verify
 from tests.support import HashEncoder
 

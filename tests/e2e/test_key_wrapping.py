@@ -10,7 +10,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.keys.key_file import VARIABLE
 from mnemolog.infra.keys.keyring import id_of
 from mnemolog.infra.log.postgres.address import known_identity
-from mnemolog.operations.key_wrapping import wrap_keys
+from mnemolog.operations.copies import wrap_keys
 from tests.postgres import connect, put_log_in_postgres
 
 pytestmark = pytest.mark.local

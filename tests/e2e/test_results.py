@@ -18,8 +18,7 @@ from mnemolog.domain.event import Event
 from mnemolog.domain.result import Result, Results
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
-from mnemolog.session import SessionAt
-from mnemolog.working_memory import WorkingMemory
+from mnemolog.session import SessionAt, WorkingMemory
 from tests.support import HashEncoder
 from tests.through_http import Served
 

@@ -8,13 +8,13 @@ import pytest
 from mnemolog import MemoryStore, copy_store, restore_backup
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations import backup, backup_keys, backup_manifest, moving
+from mnemolog.operations import backup_files, copies
 from tests.postgres import put_log_in_postgres
 
 STEPS = (
-    *((backup, name) for name in ("_write_manifest", "verify_copy", "publish_keys", "remember_backup")),
-    *((backup_keys, name) for name in ("check", "replace_file")),
-    *((EventLog, "copy_to"), (SqliteKeys, "wipe"), (backup_manifest, "publish")),
+    *((copies, name) for name in ("_write_manifest", "verify_copy", "publish_keys", "remember_backup", "publish")),
+    *((backup_files, name) for name in ("check", "replace_file")),
+    *((EventLog, "copy_to"), (SqliteKeys, "wipe")),
 )
 """Functions that a backup calls, with keys to copy."""
 
@@ -83,8 +83,8 @@ def test_what_is_forgotten_before_a_backup_ends_cannot_be_read_from_it(
 
 
 @pytest.mark.promise("P37", "copies and restores")
-@pytest.mark.parametrize("of", [moving, backup])
-def test_what_is_forgotten_while_a_copy_is_verified_cannot_be_read_from_it(folder, tmp_path, monkeypatch, tries, of):
+@pytest.mark.parametrize("what", ["a copy", "a restore"])
+def test_what_is_forgotten_while_a_copy_is_verified_cannot_be_read_from_it(folder, tmp_path, monkeypatch, tries, what):
     """A copy of a store, and a restore with the keys of a store that is in use."""
     for number in range(tries):
         here = tmp_path / str(number)
@@ -94,15 +94,15 @@ def test_what_is_forgotten_while_a_copy_is_verified_cannot_be_read_from_it(folde
             store.session(gone).record("user", text)
             store.session(f"stays-{number}").record("user", "it stays")
             store.backup(here / "b", keys=here / "keys")
-            real = of.verify_copy
+            real = copies.verify_copy
 
             def verified(*given, real=real, store=store, gone=gone, **options):
                 found = real(*given, **options)
                 assert store.forget(session=gone).complete
                 return found
 
-            monkeypatch.setattr(of, "verify_copy", verified)
-            if of is moving:
+            monkeypatch.setattr(copies, "verify_copy", verified)
+            if what == "a copy":
                 copy_store(folder, here / "r")
             else:
                 restore_backup(here / "b", here / "r", keys=folder)

@@ -16,7 +16,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.support.store_access import log_of, tokens_of
 from mnemolog.adapters.watch import Watcher
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors
 from mnemolog.domain.position import to_datetime

@@ -14,7 +14,7 @@ from mnemolog.domain.errors import EncodingFailed, ModelUnavailable, install_com
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.infra.embedding.onnx_bert import Bert
-from mnemolog.operations.status import WITHOUT_ONNX_RUNTIME
+from mnemolog.operations.service import WITHOUT_ONNX_RUNTIME
 from tests.support import HashEncoder
 
 NAME = "all-MiniLM-L6-v2"

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mnemolog import StoreClosed
-from mnemolog.aio.worker_pools import WorkerPool
+from mnemolog.aio.wrappers import WorkerPool
 from tests.support import WAIT_S, wait_until
 
 

@@ -12,8 +12,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import READERS_MAX
-from mnemolog.aio.wrappers import run_in
+from mnemolog.aio.wrappers import READERS_MAX, run_in
 from mnemolog.server.application import application
 from mnemolog.server.http.authentication import Callers
 from mnemolog.server.http.config import ServerConfig

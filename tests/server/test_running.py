@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
-from mnemolog.operations.known_backups import note_failed_commands
+from mnemolog.operations.backup_files import note_failed_commands
 from mnemolog.server.http.config import ServerConfig
 from tests.postgres import put_log_in_postgres
 from tests.server.serving import command, server

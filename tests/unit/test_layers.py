@@ -30,7 +30,7 @@ FOLDERS = {
 }
 DATABASES = {"domain", "infra.runtime", "infra.sqlite", "infra.postgres"}
 SERVICES = {"domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models"}
-LIBRARY = SERVICES | {"observability", "results", "defaults", "session", "working_memory", "store"}
+LIBRARY = SERVICES | {"observability", "results", "defaults", "session", "store"}
 MAY_IMPORT = {
     # The facts. No input or output.
     "domain": {"domain"},
@@ -55,11 +55,9 @@ MAY_IMPORT = {
     "types": set(),
     "defaults": {"domain"},
     "eventsourcing": {"domain", "infra", "projections"},
-    "working_memory": {"domain", "infra", "projections", "application", "results", "defaults"},
-    "session": {"domain", "infra", "projections", "application", "results", "working_memory", "defaults"},
-    "store_options": {"domain", "infra", "observability", "defaults"},
-    "composition": {*SERVICES, "observability", "results", "working_memory", "store_options"},
-    "store": {*LIBRARY - {"store"}, "store_options", "composition"},
+    "session": {"domain", "infra", "projections", "application", "results", "defaults"},
+    "composition": {*SERVICES, "observability", "results", "session", "defaults"},
+    "store": {*LIBRARY - {"store"}, "composition"},
     "operation_table": {"domain", "audit", "models", "operations", "projections", "session", "store"},
     "aio": {*LIBRARY - {"infra", "application"}, "infra.runtime"},
     # The outermost ring.
@@ -252,7 +250,7 @@ def test_every_lock_is_free_in_a_forked_child():
         and (not isinstance(node, ast.Assign) or any(isinstance(target, ast.Attribute) for target in node.targets))
     }
     assert kept == {
-        "mnemolog.aio.worker_pools: self._mutex = threading.Condition(fork_guard.lock())",
+        "mnemolog.aio.wrappers: self._mutex = threading.Condition(fork_guard.lock())",
         "mnemolog.infra.log.group_commit: self._room = threading.Condition(self._mutex)",
         "mnemolog.projections.recall.prefetch: self._requested = threading.Condition(self._lock)",
         "mnemolog.infra.log.group_commit: self._company = threading.Lock()",

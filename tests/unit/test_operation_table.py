@@ -19,8 +19,7 @@ from mnemolog.cli.hints import COMMANDS as COMMANDS_OF_HINTS
 from mnemolog.infra.log.open import prepare_database
 from mnemolog.models.service import ModelService
 from mnemolog.operation_table import OPERATIONS
-from mnemolog.operations.key_wrapping import wrap_keys
-from mnemolog.operations.moving import copy_store
+from mnemolog.operations.copies import copy_store, wrap_keys
 from mnemolog.server.console.routes import ACTIONS, PAGES
 
 

@@ -9,7 +9,7 @@ import pytest
 from mnemolog import MemoryStore, acting_as
 from mnemolog.domain.position import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.operations.known_backups import note_failed_commands
+from mnemolog.operations.backup_files import note_failed_commands
 from mnemolog.projections.sql import queries
 from mnemolog.server.console import moment as moments
 from mnemolog.server.console.session_page import TURNS_MAX

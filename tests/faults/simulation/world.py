@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Micros
 from mnemolog.domain.session import SessionState
 from mnemolog.infra.sqlite import Synchronous
-from mnemolog.working_memory import MemoryView
+from mnemolog.session import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
 from tests.faults.simulation.model import SECOND, SessionThen, StoreModel
 from tests.session_states import fold_all, state_digest

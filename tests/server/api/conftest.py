@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VERBS, Caller
 from mnemolog.server.http.execution import Folders

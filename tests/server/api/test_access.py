@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import authentication
 from mnemolog.server.http.api import make_app

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 
 from mnemolog import server as package
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VARY, Authentication, Callers, Users
 from mnemolog.server.http.connections import PEER

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.scope import covers
 from mnemolog.domain.tokens import VERBS
 from mnemolog.server.http import execution

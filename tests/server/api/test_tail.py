@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import api, authentication, live_events
 from mnemolog.server.http.api import make_app

@@ -9,7 +9,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.operations.key_wrapping import wrap_keys
+from mnemolog.operations.copies import wrap_keys
 from tests.pages import ROOT
 
 GOLDEN = ROOT / "tests" / "golden"
