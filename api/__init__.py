@@ -40,7 +40,7 @@ _HOMES = {
     "Note": "results",
     "Passage": "projections.recall.passages",
     "Recall": "projections.recall.answer",
-    "Replay": "projections.history.replay",
+    "Replay": "projections.history.timeline",
     "ScopeSummary": "projections.read_models",
     "Session": "session",
     "SessionAlreadyEnded": "errors",

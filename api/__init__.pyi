@@ -27,7 +27,7 @@ from .forgetting.results import ForgetReport
 from .operations.copies import copy_store, restore_backup
 from .operations.service import Status
 from .projections.context.answer import Context
-from .projections.history.replay import Replay
+from .projections.history.timeline import Replay
 from .projections.history.verify import Verification
 from .projections.read_models import (
     AgentSummary,

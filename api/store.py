@@ -38,7 +38,7 @@ from mnemolog.operations.service import Rebuildable, Status, rebuild, store_stat
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, wanted
 from mnemolog.projections.context.token_counting import Tokenizer
-from mnemolog.projections.history.replay import Replay, replay
+from mnemolog.projections.history.timeline import Replay, replay
 from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import RebuildReport
 from mnemolog.projections.ports import Progress

@@ -71,7 +71,7 @@ _HOMES = {
     "Scope": "domain.scope",
     "Secret": "audit.secret_scan",
     "SessionHandle": "domain.session",
-    "SessionReplay": "projections.history.replay",
+    "SessionReplay": "projections.history.timeline",
     "ShownIn": "audit.effects",
     "SkippedTurn": "projections.vectors.folders",
     "Stale": "domain.result",

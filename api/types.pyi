@@ -40,8 +40,7 @@ from .operations.doctor import DoctorReport
 from .operations.nodes import Nodes
 from .operations.service import WalStatus
 from .projections.context.answer import BlockKind, ContextBlock, ContextPassage, LeftOut, WhyLeftOut
-from .projections.history.replay import SessionReplay
-from .projections.history.timeline import Moment
+from .projections.history.timeline import Moment, SessionReplay
 from .projections.maintenance.context import CacheStatus, Issue, RebuildReport, TablesStatus, TableStatus, ViewsStatus
 from .projections.ports import Progress
 from .projections.projector import ProjectorStatus

@@ -46,8 +46,7 @@ from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import parse_time, to_micros
 from mnemolog.domain.scope import covers, parse_scope
 from mnemolog.infra.runtime.files import mapped_to_store_errors, open_file
-from mnemolog.projections.history.replay import Replay, descent
-from mnemolog.projections.history.timeline import Moment, describe, signed
+from mnemolog.projections.history.timeline import Moment, Replay, descent, describe, signed
 from mnemolog.projections.read_models import FactChange
 from mnemolog.results import Task, ValueChange
 
