@@ -28,7 +28,7 @@ from mnemolog.projections.vectors.checked_rows import (
 )
 from mnemolog.projections.vectors.folders import read_manifest, segment_folders
 from mnemolog.projections.vectors.generation import run_to_merge
-from mnemolog.projections.vectors.search import nearest
+from mnemolog.projections.vectors.projection import nearest
 from mnemolog.projections.vectors.segment import build
 from tests.support import HashEncoder, in_thread
 
@@ -225,7 +225,7 @@ def test_a_segment_with_an_index_answers_like_a_scan_of_its_rows(indexed):
 def test_a_filter_is_exact_where_it_leaves_few_rows_and_excludes_all_others(indexed, monkeypatch, share):
     """Asked of the index or scored one by one, only allowed turns come back, as many as there are."""
     plain, read = indexed
-    monkeypatch.setattr("mnemolog.projections.vectors.search.SCANNED_ROWS", 477)
+    monkeypatch.setattr("mnemolog.projections.vectors.projection.SCANNED_ROWS", 477)
     random = np.random.default_rng(7)
     allowed = np.sort(random.choice(np.arange(10, 3_001), int(2_991 * share), replace=False))
     bits = np.zeros(3_001, dtype=np.bool_)

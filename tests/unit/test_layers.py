@@ -291,7 +291,6 @@ ALLOWED = {
     "infra/runtime/files.py": "this is the place",
     "infra/sqlite_driver.py": "every database, after a look at its files; SQLite's own library",
     "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
-    "infra/keys/keys_file.py": "a new file, which must not exist",
     "infra/embedding/onnx_bert.py": "a descriptor of `files`",
     "infra/log/seen_head.py": "a descriptor of `files`",
     "api/application/read_audit.py": "a descriptor of `files`",
