@@ -31,7 +31,7 @@ from mnemolog.cli.app import (
 from mnemolog.cli.hints import CommandLine, as_commands
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
-from mnemolog.domain.hints import Hint, again
+from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.structured_log import ROOT
 from mnemolog.projections.quarantine import LOST_HISTORY
 

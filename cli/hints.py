@@ -7,7 +7,7 @@ import shlex
 from contextvars import ContextVar
 from typing import Any, Final
 
-from mnemolog.domain.hints import Hint, Remedy, in_python, spelled
+from mnemolog.domain.errors import Hint, Remedy, in_python, spelled
 
 COMMANDS: Final = {
     "MemoryStore.open": "init",

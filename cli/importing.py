@@ -34,8 +34,7 @@ from mnemolog.cli.command import (
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.hints import Hint
+from mnemolog.domain.errors import Hint, InvalidInput
 from mnemolog.infra.runtime.files import ScratchFolder, write_pieces
 from mnemolog.store import MemoryStore
 

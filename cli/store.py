@@ -43,8 +43,7 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.choices import LANGUAGES, short
 from mnemolog.domain.display import counted, dated
-from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.domain.hints import Hint, remedy
+from mnemolog.domain.errors import Hint, ModelUnavailable, remedy
 from mnemolog.domain.request import acting_as, as_it_is
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.open import database_script, prepare_database

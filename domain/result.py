@@ -11,8 +11,7 @@ import msgspec
 
 from mnemolog.domain.display import dated
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.hints import as_plain
+from mnemolog.domain.errors import InvalidInput, as_plain
 from mnemolog.domain.position import Position, UtcTime
 
 LINE_CHARACTERS_MAX: Final = 79

@@ -28,7 +28,7 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import UNDECODABLE, to_json
-from mnemolog.domain.hints import Hint, remedy
+from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS

@@ -19,6 +19,7 @@ from mnemolog.application.distrust import Distrusts
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.encoding import to_printable_json
+from mnemolog.domain.errors import as_plain
 from mnemolog.domain.events import (
     RECALLS_STREAM,
     RETENTION_STREAM,
@@ -32,7 +33,6 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.head import Known
-from mnemolog.domain.hints import as_plain
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.retention import NO_RETENTION, evolve_retention

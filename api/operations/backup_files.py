@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import dated
+from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
-from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import SEEN_HEAD, StoreLayout

@@ -20,8 +20,8 @@ from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.display import Bytes
+from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.head import Head
-from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout

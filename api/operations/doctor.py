@@ -16,8 +16,8 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import counted, dated
+from mnemolog.domain.errors import Hint, remedy, sentence
 from mnemolog.domain.events import SEALED
-from mnemolog.domain.hints import Hint, remedy, sentence
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result

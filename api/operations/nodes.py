@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import UNDECODABLE, to_json
+from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head, head_line, parse_head
-from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import service as forgetting

@@ -17,9 +17,8 @@ from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.display import counted
-from mnemolog.domain.errors import install_command
+from mnemolog.domain.errors import Hint, install_command, remedy
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, TurnRecorded
-from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.limits import checked_text
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.result import Result, Results, Stale, brief, name_of

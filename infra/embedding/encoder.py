@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
-from mnemolog.domain.errors import EncodingFailed, ModelUnavailable
-from mnemolog.domain.hints import Hint
+from mnemolog.domain.errors import EncodingFailed, Hint, ModelUnavailable
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
 from mnemolog.infra.embedding.model_files import (
     WORDS_ONLY,

@@ -31,8 +31,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final
 
-from mnemolog.domain.errors import DEFAULT_MODEL, DEFAULT_MODEL_FILES, ModelUnavailable
-from mnemolog.domain.hints import Hint, again
+from mnemolog.domain.errors import DEFAULT_MODEL, DEFAULT_MODEL_FILES, Hint, ModelUnavailable, again
 from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
 from mnemolog.infra.runtime.files import open_file, read_file
 

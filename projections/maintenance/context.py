@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mnemolog.domain import errors
+from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
-from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout

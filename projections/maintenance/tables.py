@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
-from mnemolog.domain.hints import Hint, remedy
+from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.sqlite import temporary_engine

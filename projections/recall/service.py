@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import dated
+from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
 from mnemolog.domain.head import Known, known_at
-from mnemolog.domain.hints import Hint, again
 from mnemolog.domain.limits import checked_number
 from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, When, checked_position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary

@@ -27,7 +27,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import UNDECODABLE, to_json
-from mnemolog.domain.hints import ANY_MODEL, Hint, remedy, with_model
+from mnemolog.domain.errors import ANY_MODEL, Hint, remedy, with_model
 from mnemolog.domain.limits import INTEGER_MAX, TEXT_BYTES_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, read
 from mnemolog.domain.display import counted
-from mnemolog.domain.hints import sentence
+from mnemolog.domain.errors import sentence
 from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import ends_soon

@@ -12,9 +12,8 @@ from starlette.requests import Request
 
 from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of, with_pools
 from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
-from mnemolog.domain.errors import OutsideScope
+from mnemolog.domain.errors import OutsideScope, sentence
 from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
-from mnemolog.domain.hints import sentence
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.receipts import recall_of

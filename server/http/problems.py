@@ -19,7 +19,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json, to_printable_json
-from mnemolog.domain.hints import Hint, Remedy, in_python, spelled
+from mnemolog.domain.errors import Hint, Remedy, in_python, spelled
 from mnemolog.server.http.routes import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
 
 if TYPE_CHECKING:

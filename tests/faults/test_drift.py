@@ -8,7 +8,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
-from mnemolog.domain.hints import Hint
+from mnemolog.domain.errors import Hint
 from mnemolog.projections.maintenance import tables
 from mnemolog.projections.quarantine import MEANS, Drift
 from mnemolog.projections.vectors import folders

@@ -12,7 +12,7 @@ from mnemolog.adapters.support.agent_tools.catalogue import TOOLS
 from mnemolog.adapters.support.agent_tools.tool import Refusal
 from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import COMMANDS, as_commands, begin
-from mnemolog.domain.hints import Hint, again, in_python, remedy, sentence, spelled, with_model
+from mnemolog.domain.errors import Hint, again, in_python, remedy, sentence, spelled, with_model
 from mnemolog.infra.log import open as opening
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.quarantine import Quarantine

@@ -22,7 +22,7 @@ from msgspec import inspect as inspected
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.hints import Remedy, in_python, spelled
+from mnemolog.domain.errors import Remedy, in_python, spelled
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.projections.recall.answer import Hit

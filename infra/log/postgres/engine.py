@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
+from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
-from mnemolog.domain.hints import Hint, remedy
 from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
