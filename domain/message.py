@@ -280,7 +280,9 @@ def content_text(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = _parts(content)
-    if _are_runs(parts):
+    styled = [part for part in parts if not isinstance(part, str)]
+    if styled and all(isinstance(part, dict) and _is_styled(part) for part in styled):
+        # One text that is cut into runs: plain ones, and objects that say how theirs looks.
         return "".join(part if isinstance(part, str) else part["text"] for part in parts)
     texts: list[str] = []
     others: list[str] = []
@@ -293,12 +295,6 @@ def content_text(content: object) -> str:
     if any(text and not text.isspace() for text in texts):
         others = [other for other in others if "audio" not in other]  # The text is what was spoken.
     return "\n".join(text for text in (*texts, " ".join(others)) if text and not text.isspace())
-
-
-def _are_runs(parts: list[Any]) -> bool:
-    """Whether parts are one text cut into runs: plain ones, and objects that say how theirs looks."""
-    styled = [part for part in parts if not isinstance(part, str)]
-    return bool(styled) and all(isinstance(part, dict) and _is_styled(part) for part in styled)
 
 
 def _is_styled(part: dict[str, Any]) -> bool:

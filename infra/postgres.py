@@ -42,7 +42,6 @@ _CONNECTING: Final = {
 }
 
 _SYNCHRONOUS_COMMIT: Final[dict[Synchronous, str]] = {"FULL": "on", "NORMAL": "off"}
-_UNIT_MS: Final = 1_000
 
 
 class Settings:
@@ -59,8 +58,8 @@ class Settings:
             "default_transaction_isolation": "read committed",
             "default_transaction_read_only": "on" if read_only else "off",
             "synchronous_commit": _SYNCHRONOUS_COMMIT[synchronous],
-            "lock_timeout": str(round(busy_timeout_s * _UNIT_MS)),
-            "idle_in_transaction_session_timeout": str(round(IDLE_IN_TRANSACTION_S * _UNIT_MS)),
+            "lock_timeout": str(round(busy_timeout_s * 1_000)),
+            "idle_in_transaction_session_timeout": str(round(IDLE_IN_TRANSACTION_S * 1_000)),
         }
         self._missed_at: float | None = None
         """When the server was first missed; None if it answered since."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -317,10 +316,7 @@ class Quarantine:
                 structured_log.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
             files.sync(self.folder)
         for path in doomed:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            files.remove(path)
 
     def _remove_stale_notes(self) -> None:
         """Remove reasons without their items. Under the lock no other process is between writing one and renaming."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
@@ -63,32 +64,24 @@ class SentenceTransformerEncoder:
         """The name or path that the user gave."""
         self._recipe = recipe
         self._download = download
-        self._files_lock = RLock()
         self._model_lock = RLock()
-        self._files_read: tuple[Path, ModelProfile] | None = None
-        self._fingerprint: str | None = None
-        self._tokenizer_loaded: Any = None
         self._model_loaded: Any = None
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """64 hexadecimal digits, see `fingerprint`. Reads all weights the first time."""
-        with self._files_lock:
-            if self._fingerprint is None:
-                folder, _ = self._files()
-                published = published_files(self._asked, folder)
-                self._fingerprint = fingerprint(folder, recipe=self._recipe, published=published)
-            return self._fingerprint
+        folder, _ = self._files
+        return fingerprint(folder, recipe=self._recipe, published=published_files(self._asked, folder))
 
     @property
     def dimension(self) -> int:
         """Components of a vector."""
-        return self._files()[1].dimension
+        return self._files[1].dimension
 
     @property
     def max_tokens(self) -> int | None:
         """Tokens of one input, special tokens and prompt included. None: any number."""
-        return self._files()[1].max_tokens
+        return self._files[1].max_tokens
 
     @property
     def loaded(self) -> bool:
@@ -161,25 +154,23 @@ class SentenceTransformerEncoder:
         with self._model_lock:
             return model.encode(
                 texts,
-                prompt=self._files()[1].prompt or None,
+                prompt=self._files[1].prompt or None,
                 batch_size=len(texts),
                 show_progress_bar=False,
                 convert_to_numpy=True,
             )
 
+    @cached_property
     def _files(self) -> tuple[Path, ModelProfile]:
-        with self._files_lock:
-            if self._files_read is None:
-                folder = resolve_model(self._asked, download=self._download)
-                self._files_read = folder, read_profile(folder)
-            return self._files_read
+        folder = resolve_model(self._asked, download=self._download)
+        return folder, read_profile(folder)
 
     def _window(self) -> int | None:
         """Return how many tokens are left for a text, None for any number."""
         if (max_tokens := self.max_tokens) is None:
             return None
-        prompt = self._files()[1].prompt
-        taken = len(self._tokenizer().encode(prompt).ids)
+        prompt = self._files[1].prompt
+        taken = len(self._tokenizer.encode(prompt).ids)
         # The prompt's last token may join the text's first one, and then count differently.
         window = max_tokens - taken - bool(prompt)
         if window < 1:
@@ -188,7 +179,7 @@ class SentenceTransformerEncoder:
         return window
 
     def _spans(self, text: str) -> Sequence[CharSpan]:
-        spans: list[CharSpan] = self._tokenizer().encode(text, add_special_tokens=False).offsets
+        spans: list[CharSpan] = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return spans
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]] | None:
@@ -199,10 +190,10 @@ class SentenceTransformerEncoder:
         if (max_tokens := self.max_tokens) is None:
             return None
         tokens: list[list[int]] = []
-        prompt = self._files()[1].prompt
+        prompt = self._files[1].prompt
         for text in texts:
             cancellation.check()
-            own = self._tokenizer().encode(prompt + text).ids
+            own = self._tokenizer.encode(prompt + text).ids
             if len(own) > max_tokens:
                 raise EncodingFailed(
                     f"a text of {len(own):,} tokens exceeds the {max_tokens} that model {self.name!r} reads; "
@@ -211,22 +202,20 @@ class SentenceTransformerEncoder:
             tokens.append(own)
         return tokens
 
+    @cached_property
     def _tokenizer(self) -> Any:
-        with self._files_lock:
-            if self._tokenizer_loaded is None:
-                self._tokenizer_loaded = _load_tokenizer(self.name, self._files()[1])
-            return self._tokenizer_loaded
+        return _load_tokenizer(self.name, self._files[1])
 
     def _model(self) -> Any:
         """Return the loaded model: a `Bert` where it is one that runs without torch, else that of the library."""
         with self._model_lock:
             if self._model_loaded is None:
-                folder, profile = self._files()
+                folder, profile = self._files
                 _ = self.fingerprint  # Checks the files of the default model.
                 started = perf_counter()
                 structured_log.info("model.loading", model=self.name)
                 try:
-                    own = read_bert(folder, profile, self._tokenizer())
+                    own = read_bert(folder, profile, self._tokenizer)
                     self._model_loaded = own or _load_model(self.name, folder, profile)
                 except ModelUnavailable as error:
                     structured_log.warning("model.unavailable", model=self.name, error=error)

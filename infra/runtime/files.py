@@ -476,6 +476,14 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
+def remove(path: Path) -> None:
+    """Delete a file, a symbolic link or a folder with all that is in it, if it exists. Raises `OSError`."""
+    if is_folder(path):
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def leftovers(folder: Path, prefix: str) -> list[Path]:
     """Return the temporary files and folders of writers of `folder`, running or interrupted."""
     return [path for kind in (prefix, _REMOVED) for path in folder.glob(f".{kind}.*")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
+from mnemolog.infra.runtime.files import remove
 from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.projection_set import ProjectionSet
@@ -45,10 +45,7 @@ def abandoned_in(folder: Path) -> list[Path]:
 def remove_stale(path: Path) -> None:
     """Delete a stale file or folder, if it still exists. Raises `ProjectionUnreadable`."""
     try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove(path)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -129,10 +129,7 @@ def purge(
         for folder in root.glob(BUILDING):
             # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.
             with IndexerLock(root, folder.name.removeprefix(BUILDING[:-1])).held(wait_s=WAIT_S):
-                if folder.is_symlink():
-                    folder.unlink()
-                else:
-                    shutil.rmtree(folder)
+                files.remove(folder)
 
 
 def _purge(folder: Path, log: Log, gone: Positions, salvage: Callable[[Path], None]) -> None:
