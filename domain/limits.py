@@ -52,7 +52,8 @@ BOUNDS: Final = {
 }
 """The least and the most of a number that is given as an argument, by name. Others are from 0 to `INTEGER_MAX`."""
 LABELS: Final = {
-    **dict.fromkeys(("actor", "agent", "by", "checkpoint", "maker", "name", "speaker"), LABEL_BYTES_MAX),
+    **dict.fromkeys(("actor", "agent", "by", "checkpoint", "maker", "name", "speaker", "speakers"), LABEL_BYTES_MAX),
+    "status": LABEL_BYTES_MAX,
     **dict.fromkeys(("session", "asked_in", "id", "parent", "to"), LABEL_BYTES_MAX),
     "key": KEY_BYTES_MAX,
     "pattern": VALUE_KEY_BYTES_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final, get_args, get_origin
@@ -13,7 +13,10 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
+from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import LABELS, SIZES
+from mnemolog.domain.switching import SWITCH_REASONS
+from mnemolog.domain.tokens import VERBS
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of
@@ -42,8 +45,26 @@ _STATUSES: Final = {
     "413": "A value is larger than its limit.",
     "default": "A problem: a 5xx with `Retry-After` may be sent again.",
 }
-NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
-"""What every label matches."""
+_SHOWN: Final = r"[^\x00-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff]*"
+LABEL: Final = rf"^{_SHOWN}[^\x00-\x20\x7f-\xa0\u1680\u2000-\u206f\u3000\ufeff]{_SHOWN}$"
+"""What every label matches: there is something to see in it, and no control."""
+TEXT: Final = r"^[^\x00]*[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000][^\x00]*$"
+"""What every other text matches that is not to be empty."""
+PATTERNS: Final = {
+    **dict.fromkeys(SIZES, TEXT),
+    **dict.fromkeys((*LABELS, "roles", "scopes"), LABEL),
+    **dict.fromkeys(("max_age", "min_age"), "^[1-9][0-9]{0,3}[mhdw]$"),
+    "expect_head": "^[0-9]{1,18}:[0-9a-f]{64}$",
+}
+"""What texts match, by the name of the argument."""
+WORDS: Final[dict[str, Iterable[str]]] = {
+    **dict.fromkeys(("switch.reason", "preview_switch.reason"), SWITCH_REASONS),
+    "admin.create_token.verbs": VERBS,
+    "admin.set_language.language": LANGUAGES,
+}
+"""Which words a text is one of, by operation and name."""
+SECONDS_MAX: Final = 200_000_000_000
+"""More from now on, and the calendar has ended."""
 _SCALARS: Final = {str: "Text", int: "Number", bool: "Boolean", Any: "Any"}
 _BULLET: Final = re.compile(r"^- `(\w+)`: (.*(?:\n  .*)*)\n?", re.MULTILINE)
 _METHOD: Final = re.compile(r"`(MemoryStore|Session)\.(\w+)`")
@@ -326,12 +347,20 @@ def _limited(schema: Mapping[str, Any], of: Parameter, operation: HttpOperation)
         )
     if kind in ("integer", "number"):
         bounds = zip(("minimum", "maximum"), bounds_of(operation, of.name), strict=True)
-        made |= {"exclusiveMinimum": 0} if of.is_duration else bounds
-    if kind == "string":
-        made |= {"format": "date-time"} if of.is_time else {}
-        made |= {"minLength": 1} if of.required else {}
-        if (size := LABELS.get(of.name) or SIZES.get(of.name)) is not None and not of.is_time:
-            made |= {"maxLength": size} | ({"pattern": NO_CONTROLS} if of.name in LABELS else {})
+        made |= {"minimum": 0.001, "maximum": SECONDS_MAX} if of.is_duration or of.name == "ttl" else bounds
+    if kind == "string" and of.is_time:
+        made["format"] = "date-time"
+    elif kind == "string":
+        may_be_empty = of.name == "scope" or of.default == ""
+        pattern = PATTERNS.get(of.name, "")
+        made |= {} if may_be_empty or not (of.required or pattern) else {"minLength": 1}
+        made |= {} if not pattern else {"pattern": f"^$|{pattern}" if may_be_empty else pattern}
+        if (size := LABELS.get(of.name) or SIZES.get(of.name)) is not None:
+            made["maxLength"] = size
+        if (words := WORDS.get(f"{operation.name}.{of.name}")) is not None:
+            made = {"type": "string", "enum": list(words)}
+    elif kind == "array" and of.name == "scope" and of.default != ():
+        made["minItems"] = 1
     return made
 
 

@@ -250,6 +250,9 @@ class Arguments:
         given = {name: value for name in self._others if (value := getattr(found, name)) is not msgspec.UNSET}
         for (name, kind), text in zip(self._in_path.items(), path, strict=True):
             given[name] = text if kind is str else _of_path(name, text, kind)
+        for name, value in given.items():
+            if type(value) is int and value > INTEGER_MAX:
+                raise InvalidInput(name, f"a whole number up to {INTEGER_MAX:,}, got {value:,}")
         for name in self._durations & given.keys():
             given[name] = _duration(name, given[name])
         if "messages" in given:

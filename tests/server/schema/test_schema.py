@@ -4,6 +4,8 @@ Generated names would never be those of a session. So arguments that name one ar
 also by such as the token must not see.
 """
 
+import re
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -56,6 +58,11 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
+OF_WHAT_IS_THERE = re.compile(
+    r"position|not exist|no (?:token|proposal|hold|model|node|head|turn)|exactly one|missing|together|has no|already"
+    r"|got float|more than|none|name one|after the year|before|reason: empty|ends|is not in"
+)
+"""Why a request that fits the schema may be refused: what it names is not there, or arguments do not go together."""
 SCHEMA = schemathesis.openapi.from_dict(document())
 OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations() if found.ok().path != "/v1/tail"]
 
@@ -99,6 +106,8 @@ def test_no_request_makes_the_server_fail_or_shows_what_is_outside_of_the_token(
             put_names(part, data)
         answer = case.call(base_url=url, headers=headers, timeout=30)
         case.validate_response(answer, checks=CHECKS)
+        if case.meta.generation.mode is GenerationMode.POSITIVE and answer.status_code == 400:
+            assert OF_WHAT_IS_THERE.search(answer.json()["detail"]), (answer.text, case.as_curl_command())
         if not sees_everything:
             assert SECRET not in answer.text
             assert FOREIGN not in answer.text or FOREIGN in repr([case.path_parameters, case.query, case.body])
