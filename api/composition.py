@@ -11,10 +11,9 @@ from typing import Annotated, Any, TypedDict
 from mnemolog.application import commands
 from mnemolog.application.distrust import Distrusts
 from mnemolog.application.facts import FactKeys, Facts, NamesInUse
-from mnemolog.application.read_audit import ReadsFile, reading
 from mnemolog.application.session_service import Agents, SessionList, Sessions, Switches
 from mnemolog.application.tokens import Tokens
-from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.application.visible_events import ReadsFile, VisibleEvents, reading
 from mnemolog.audit.service import AuditService
 from mnemolog.audit.verification import accept_loss, find_lost_events, keep_heads
 from mnemolog.defaults import DEFAULT_MODEL

@@ -13,8 +13,8 @@ from mnemolog.application import commands
 from mnemolog.application.commands import Switched
 from mnemolog.application.distrust import Distrust, ending
 from mnemolog.application.facts import FactHow, FactWhen
-from mnemolog.application.read_audit import gated, gives_back
 from mnemolog.application.session_service import SwitchHow
+from mnemolog.application.visible_events import gated, gives_back
 from mnemolog.audit.verification import kept_outside, verify_store
 from mnemolog.composition import StoreOptions
 from mnemolog.defaults import DEFAULT_AGENT

@@ -15,7 +15,7 @@ import typer
 
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.application.distrust import Distrust
-from mnemolog.application.read_audit import Read
+from mnemolog.application.visible_events import Read
 from mnemolog.audit.effects import Effects
 from mnemolog.audit.judgements import Judgement, receipt_at
 from mnemolog.audit.results import Diff, LogExport, SessionDiff

@@ -8,8 +8,7 @@ from typing import BinaryIO, Final
 
 from msgspec.structs import replace
 
-from mnemolog.application.read_audit import gated, reading
-from mnemolog.application.visible_events import VisibleEvents
+from mnemolog.application.visible_events import VisibleEvents, gated, reading
 from mnemolog.audit.diff import diff
 from mnemolog.audit.effects import Effects, effects
 from mnemolog.audit.exports import export_log

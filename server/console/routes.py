@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from mnemolog.adapters.support.store_access import boundary_of, read, visible_of, with_pools
-from mnemolog.application.read_audit import reading
+from mnemolog.application.visible_events import reading
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.request import as_it_is

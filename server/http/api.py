@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from mnemolog.adapters.support.store_access import exported_lines, tokens_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in, stopping
-from mnemolog.application.read_audit import reading
+from mnemolog.application.visible_events import reading
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, MnemologError

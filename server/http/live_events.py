@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from mnemolog.adapters.support.store_access import boundary_of, events_of, visible_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
-from mnemolog.application.read_audit import reading
+from mnemolog.application.visible_events import reading
 from mnemolog.domain import structured_log
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import AWAY, InvalidInput, MnemologError, StoreClosed

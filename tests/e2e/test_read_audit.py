@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore, acting_as, connect, errors
-from mnemolog.application.read_audit import SHOW_NOTHING
+from mnemolog.application.visible_events import SHOW_NOTHING
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.events import Event
 from mnemolog.operation_table import OPERATIONS

@@ -293,7 +293,7 @@ ALLOWED = {
     "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
     "infra/embedding/onnx_bert.py": "a descriptor of `files`",
     "infra/log/seen_head.py": "a descriptor of `files`",
-    "api/application/read_audit.py": "a descriptor of `files`",
+    "api/application/visible_events.py": "a descriptor of `files`",
     "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
     "infra/filesystems.py": "/proc/self/mounts",
     "projections/recall/scoring.py": "a file of the package",
