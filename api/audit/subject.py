@@ -22,7 +22,6 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import as_plain
 from mnemolog.domain.events import (
     RECALLS_STREAM,
-    RETENTION_STREAM,
     ContextServed,
     FactAsserted,
     Forgotten,
@@ -35,10 +34,10 @@ from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.head import Known
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
-from mnemolog.domain.retention import NO_RETENTION, evolve_retention
 from mnemolog.domain.scope import Boundary, Scopes, covered
 from mnemolog.domain.session import original_of, session_of
 from mnemolog.domain.working_memory import all_values, notes
+from mnemolog.forgetting.retention import retention_at
 from mnemolog.infra.runtime.files import file_to_write
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.timeline import describe
@@ -293,7 +292,7 @@ class Subject:
                 }
 
     def _kept(self) -> Iterator[dict[str, Any]]:
-        kept = self._log.fold(RETENTION_STREAM, evolve_retention, upto=self._known.upto).state or NO_RETENTION
+        kept = retention_at(self._log, self._known.upto)
         for scope in self._scopes:
             rule = kept.rule_of(scope)
             least = kept.min_age_of(scope)

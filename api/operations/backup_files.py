@@ -1,8 +1,8 @@
 """The files of backups: manifests, copies of the content keys, and the note in which a store remembers its backups.
 
 `backup.json` is written last: a folder without it is incomplete. The keys are in a folder of their own, and only their
-newest copy is kept: an older one would still have keys that were destroyed since to forget content. Older backups do
-not need it, because keys are only added or destroyed. `backups.json` is beside the log and can be deleted at any time.
+newest copy is kept: an older one would still have keys that were destroyed since to forget content. No older backup
+needs it, because keys are only added or destroyed. `backups.json` is beside the log and can be deleted at any time.
 """
 
 from __future__ import annotations

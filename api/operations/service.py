@@ -29,7 +29,7 @@ from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.forgetting.results import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
-from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
+from mnemolog.forgetting.retention import RetentionReport, RetentionRuns, retention_at
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
@@ -239,7 +239,7 @@ class AdminService:
         - `as_of`: a position or a time: as it was then
         """
         self._boundary.require_none("admin.retention")
-        return self._retention.retention(as_of)
+        return retention_at(self._log, as_of)
 
     def set_retention(
         self,
@@ -268,7 +268,7 @@ class AdminService:
         self._boundary.require_none("admin.set_retention")
         within = self._scope(scope)
         self._retention.append(chosen_rule(within, max_age=max_age, min_age=min_age, by=by, keep_facts=keep_facts))
-        return self._retention.retention(None)
+        return retention_at(self._log)
 
     def hold(self, scope: str, *, reason: str) -> Hold:
         """Forget nothing of a scope until the hold is lifted: retention passes over it, and `forget` raises `OnHold`.
@@ -281,7 +281,7 @@ class AdminService:
         self._boundary.require_none("admin.hold")
         placed = HoldPlaced(scope=self._scope(scope), reason=checked_text("reason", reason))
         position = self._retention.append(placed).position
-        return next(hold for hold in self._retention.retention(None).holds if hold.position == position)
+        return next(hold for hold in retention_at(self._log).holds if hold.position == position)
 
     def lift_hold(self, hold: Hold | int, *, reason: str) -> Hold:
         """End a hold; return what it was.

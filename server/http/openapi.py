@@ -12,8 +12,8 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.limits import LABELS, SIZES
 from mnemolog.domain.switching import SWITCH_REASONS
 from mnemolog.domain.tokens import VERBS
