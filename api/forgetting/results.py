@@ -156,29 +156,30 @@ class ForgetReport(Result, frozen=True, kw_only=True):
         return self.pending is None
 
 
-class ForgottenEvent(Result, frozen=True, kw_only=True):
+class Requested(Result, frozen=True, kw_only=True):
+    """Which request to forget something is about, when it was made, why and by whom."""
+
+    request: str
+    requested_at: UtcTime
+    reason: str
+    actor: str = ""
+    """Who requested it; empty if none was given."""
+
+
+class ForgottenEvent(Requested, frozen=True, kw_only=True):
     """An event whose content was forgotten: its position and kind, when and why."""
 
     position: Position
     stream: str
     topic: str
-    request: str
-    requested_at: UtcTime
-    reason: str
-    actor: str
-    """Who requested it; empty if none was given."""
 
 
-class Erasure(Result, frozen=True, kw_only=True):
-    """A request to forget, or a revoked token: to apply again to a store restored from an older backup."""
+class Erasure(Requested, frozen=True, kw_only=True):
+    """A request to forget, or a revoked token: to apply again to a store restored from an older backup.
 
-    request: str
-    """Empty for a token."""
-    requested_at: UtcTime
-    """For a token, when it was revoked."""
-    reason: str
-    actor: str = ""
-    """Who requested it; empty if none was given. A store that applies it again records its own actor."""
+    A token has no request, and `requested_at` is when it was revoked. A store that applies it records its own actor.
+    """
+
     targets: tuple[ForgetTarget, ...]
     token: str = ""
     """The id of a token that was revoked; empty for a request to forget."""
@@ -188,14 +189,9 @@ class Erasure(Result, frozen=True, kw_only=True):
 _DECODER: Final = msgspec.json.Decoder(list[Erasure])
 
 
-class PendingErasure(Result, frozen=True, kw_only=True):
+class PendingErasure(Requested, frozen=True, kw_only=True):
     """A request to forget that is not carried out everywhere."""
 
-    request: str
-    requested_at: UtcTime
-    reason: str
-    actor: str
-    """Who requested it; empty if none was given."""
     complete: bool
     """Whether the node that carried it out has done so. If not, every process that has the store open tries again."""
     waiting_for: tuple[NodeStatus, ...]

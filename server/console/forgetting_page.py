@@ -23,7 +23,7 @@ from mnemolog.domain.retention import Retention
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import Certificate, ForgetReport
+from mnemolog.forgetting.results import Certificate, ForgetReport, Requested
 from mnemolog.server.console import parameters
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.live_page import EventLine
@@ -108,16 +108,11 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
     """Single events that were named."""
 
 
-class PastErasure(Result, frozen=True, kw_only=True):
+class PastErasure(Requested, frozen=True, kw_only=True):
     """A request to forget."""
 
-    request: str
-    requested_at: datetime
     position: Position
     """Position of the request in the log."""
-    reason: str
-    actor: str
-    """Who requested it; empty if that was not recorded."""
     events: int
     completed: bool
 
