@@ -32,7 +32,7 @@ _HOMES = {
     "GenerationStatus": "projections.vectors.folders",
     "Hold": "domain.retention",
     "Issue": "projections.maintenance.context",
-    "Judgement": "audit.judgements",
+    "Judgement": "audit.receipt_audit",
     "Kind": "domain.chain",
     "LeftOut": "projections.context.answer",
     "MemoryView": "session",

@@ -3,8 +3,7 @@
 from .aio.store import AsyncMemoryView
 from .aio.wrappers import AsyncWrapper
 from .audit.effects import CameAfter, Effects, ShownIn
-from .audit.judgements import Judgement
-from .audit.receipt_audit import AuditedReceipt, Receipt, ReceiptAudit, Verdict
+from .audit.receipt_audit import AuditedReceipt, Judgement, Receipt, ReceiptAudit, Verdict
 from .audit.secret_scan import Secret
 from .audit.subject import SubjectFile
 from .domain.chain import Finding, Kind

@@ -12,8 +12,7 @@ from mnemolog.application.visible_events import VisibleEvents, gated, reading
 from mnemolog.audit.diff import diff
 from mnemolog.audit.effects import Effects, effects
 from mnemolog.audit.exports import export_log
-from mnemolog.audit.judgements import Judgement, judge, judgements
-from mnemolog.audit.receipt_audit import LIMIT, ReceiptAudit, audit_receipts
+from mnemolog.audit.receipt_audit import LIMIT, Judgement, ReceiptAudit, audit_receipts, judge, judgements
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.secret_scan import Secret, scan_secrets
 from mnemolog.audit.subject import Subject, SubjectFile
