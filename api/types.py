@@ -60,6 +60,7 @@ _HOMES = {
     "Receipt": "audit.receipt_audit",
     "ReceiptAudit": "audit.receipt_audit",
     "Remainder": "forgetting.results",
+    "Requested": "forgetting.results",
     "RestorePreview": "results",
     "Result": "domain.result",
     "Results": "domain.result",

@@ -30,6 +30,7 @@ from .forgetting.results import (
     PendingErasure,
     ReapplyReport,
     Remainder,
+    Requested,
     Statements,
 )
 from .forgetting.retention import RetentionReport
@@ -107,6 +108,7 @@ __all__ = [
     "Receipt",
     "ReceiptAudit",
     "Remainder",
+    "Requested",
     "RestorePreview",
     "Result",
     "Results",

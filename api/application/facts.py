@@ -35,14 +35,14 @@ from mnemolog.domain.facts import (
     new_fact,
     parse_valid_time,
 )
-from mnemolog.domain.head import Known, known_at
+from mnemolog.domain.head import Known, known_at, position_at
 from mnemolog.domain.limits import checked_label, checked_text
 from mnemolog.domain.options import Option, with_defaults
 from mnemolog.domain.position import Clock, Micros, Position, Time, Version, When, checked_position, to_micros
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
-from mnemolog.domain.retention import NO_RETENTION, evolve_retention
+from mnemolog.domain.retention import NO_RETENTION, Retention, evolve_retention
 from mnemolog.domain.scope import Scope, covered, covers, parse_scopes
 from mnemolog.domain.spelling import normalized, spelled
 from mnemolog.infra.log.event_log import EventLog
@@ -61,6 +61,12 @@ _SCOPE: Final = " UNION ALL ".join(
 _KEY: Final = f"SELECT 1 FROM fact_keys WHERE scope = ?2 AND ({_BELOW.format(name='key')})"
 
 
+def retention_at(log: EventLog, as_of: When | None = None) -> Retention:
+    """Return the rules and the holds of a log, as they are or were at a position or a time."""
+    upto = None if as_of is None else position_at("as_of", as_of, log)
+    return log.fold(RETENTION_STREAM, evolve_retention, upto=upto).state or NO_RETENTION
+
+
 class NamesInUse:
     """The scopes and the keys of facts of a log."""
 
@@ -72,7 +78,7 @@ class NamesInUse:
     def has_scope(self, name: str) -> bool:
         """Whether a session, a fact, a token, a person, a rule of retention or a hold is in a scope, or below it."""
         tokens = (scope for token in tokens_of(self._log) for scope in token.scopes)
-        kept = self._log.fold(RETENTION_STREAM, evolve_retention).state or NO_RETENTION
+        kept = retention_at(self._log)
         ruled = [rule.scope for rule in kept.rules] + [hold.scope for hold in kept.holds]
         bound = any(covers(Scope(name), Scope(scope)) for scope in (*self.people(), *tokens, *ruled))
         return bound or self._found(_SCOPE, name)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from mnemolog.application.distrust import Distrusts
+from mnemolog.application.facts import retention_at
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.encoding import to_printable_json
@@ -37,7 +38,6 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Boundary, Scopes, covered
 from mnemolog.domain.session import original_of, session_of
 from mnemolog.domain.working_memory import all_values, notes
-from mnemolog.forgetting.retention import retention_at
 from mnemolog.infra.runtime.files import file_to_write
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.history.timeline import describe

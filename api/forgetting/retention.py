@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
+from mnemolog.application.facts import retention_at
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.events import RETENTION_STREAM, Event, HoldLifted, RecordedEvent, TurnRecorded
-from mnemolog.domain.head import position_at
-from mnemolog.domain.position import ORIGIN, Micros, When, micros_of
+from mnemolog.domain.position import ORIGIN, Micros, micros_of
 from mnemolog.domain.result import Result
-from mnemolog.domain.retention import NO_RETENTION, Hold, Retention, RetentionRule, evolve_retention
+from mnemolog.domain.retention import Hold, RetentionRule
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.forgetting.service import Forgetting
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.database import fetch
@@ -46,12 +45,6 @@ class RetentionReport(Result, frozen=True, kw_only=True):
     """Sessions of which no turn was left."""
     held: int = 0
     """Turns that are old enough and stay, because a hold lies on them, or on what rests on them."""
-
-
-def retention_at(log: EventLog, as_of: When | None = None) -> Retention:
-    """Return the rules and the holds of a log, as they are or were at a position or a time."""
-    upto = None if as_of is None else position_at("as_of", as_of, log)
-    return log.fold(RETENTION_STREAM, evolve_retention, upto=upto).state or NO_RETENTION
 
 
 class RetentionRuns:

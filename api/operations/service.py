@@ -13,6 +13,7 @@ from typing import Final, Literal, get_args
 from pysqlite3 import dbapi2
 
 from mnemolog.application import commands
+from mnemolog.application.facts import retention_at
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
@@ -29,7 +30,7 @@ from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.forgetting.results import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
-from mnemolog.forgetting.retention import RetentionReport, RetentionRuns, retention_at
+from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
