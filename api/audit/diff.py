@@ -30,36 +30,6 @@ from mnemolog.results import Checkpoint, Task
 BATCH_MAX: Final = 1_000
 
 
-class _Between:
-    """What the events between two positions show, without any state."""
-
-    def __init__(self, *, turns_max: int) -> None:
-        self.topics: Counter[str] = Counter()
-        self.recorded: Counter[str] = Counter()
-        """Number of turns by session; 0 for a session with other events only."""
-        self.turns: dict[str, list[RecordedEvent]] = {}
-        self.turns_left_out = 0
-        self.switches: list[Switch] = []
-        self.activations: list[Activation] = []
-        self._room = turns_max
-
-    def apply(self, recorded: RecordedEvent) -> None:
-        event, session = recorded.event, session_of(recorded.stream)
-        self.topics[event.topic] += 1
-        if session is not None:
-            self.recorded[session] += isinstance(event, TurnRecorded)
-        if session is not None and isinstance(event, TurnRecorded):
-            if self._room > 0:
-                self._room -= 1
-                self.turns.setdefault(session, []).append(recorded)
-            else:
-                self.turns_left_out += 1
-        elif isinstance(event, SessionSwitched):
-            self.switches.append(switch_of(recorded, event))
-        elif activation := activation_of(recorded):
-            self.activations.append(activation)
-
-
 def diff(
     visible: VisibleEvents,
     projections: ProjectionSet,
@@ -70,10 +40,24 @@ def diff(
     progress: Progress | None = None,
 ) -> Diff:
     """Return what changed from `before` to `after`. Of the recorded turns at most `turns_max` are listed."""
-    between = _Between(turns_max=turns_max)
+    topics, recorded = Counter[str](), Counter[str]()  # Turns by session; 0 for a session with other events only.
+    turns: dict[str, list[RecordedEvent]] = {}
+    switches: list[Switch] = []
+    activations: list[Activation] = []
+    room = turns_max
     for read_upto, batch in visible.read(after=before, upto=after, batch_max=BATCH_MAX):
-        for recorded in batch:
-            between.apply(recorded)
+        for item in batch:
+            event, session = item.event, session_of(item.stream)
+            topics[event.topic] += 1
+            if session is not None:
+                recorded[session] += isinstance(event, TurnRecorded)
+            if session is not None and isinstance(event, TurnRecorded) and room:
+                room -= 1
+                turns.setdefault(session, []).append(item)
+            elif isinstance(event, SessionSwitched):
+                switches.append(switch_of(item, event))
+            elif activation := activation_of(item):
+                activations.append(activation)
         tell(progress, read_upto - before, after - before)
     log, states = visible.log, visible.states
     then, now = log.recorded_at(before), log.recorded_at(after)
@@ -82,7 +66,7 @@ def diff(
         after=log.head_at(after),
         before_at=to_datetime(then),
         after_at=to_datetime(now),
-        topics=dict(sorted(between.topics.items())),
+        topics=dict(sorted(topics.items())),
         sessions=tuple(
             session_diff(
                 log,
@@ -92,16 +76,16 @@ def diff(
                 after=after,
                 then=then,
                 now=now,
-                recorded=between.recorded[session],
-                turns=between.turns.get(session, []),
+                recorded=recorded[session],
+                turns=turns.get(session, []),
             )
-            for session in between.recorded
+            for session in recorded
             if (new := states.at(session, after)) is not None
         ),
         facts=fact_changes(visible, projections, before, after),
-        switches=tuple(between.switches),
-        activations=tuple(between.activations),
-        turns_left_out=between.turns_left_out,
+        switches=tuple(switches),
+        activations=tuple(activations),
+        turns_left_out=max(recorded.total() - turns_max, 0),
     )
 
 

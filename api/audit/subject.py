@@ -207,17 +207,15 @@ class Subject:
 
     def _history(self, progress: Progress | None) -> Iterator[dict[str, Any]]:
         for reached, batch in self._own.read(after=ORIGIN, upto=self._known.upto):
-            yield from (self._happened(item) for item in batch if not self._is_fact(item))
+            for item in batch:
+                if isinstance(item.event, FactAsserted):  # A record of its own.
+                    self._keys[facts_scope(item.stream) or "", item.event.key] = None
+                else:
+                    yield self._happened(item)
             with self._projections.views().database.reading() as connection:
                 for made, position in distrust.about(connection, [item.position for item in batch]):
                     self._covers.setdefault(made, set()).add(position)
             tell(progress, reached, self._known.upto)
-
-    def _is_fact(self, item: RecordedEvent) -> bool:
-        """Whether an event is an assertion, which is a record of its own, and note that it is there."""
-        if isinstance(item.event, FactAsserted):
-            self._keys[facts_scope(item.stream) or "", item.event.key] = None
-        return isinstance(item.event, FactAsserted)
 
     def _happened(self, item: RecordedEvent) -> dict[str, Any]:
         event = item.event

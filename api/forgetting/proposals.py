@@ -174,8 +174,12 @@ class Proposals:
         def work(tx: Transaction) -> list[Proposal]:
             for position, item in made.items():
                 stream = proposals_stream(item.scope)
-                if (known := self._open_in(tx, stream, position, wanted)) is None:
+                if (known := self._in(tx, stream).get(position)) is None:
+                    raise _no_proposal(position)
+                if (state := known.at(self._clock.now()).state) == wanted:
                     continue
+                if state != "open":
+                    raise errors.InvalidInput("positions", f"the proposal at position {position} is {state}")
                 if declined is None:
                     if self.four_eyes and known.proposed_by == current_actor():
                         why = f"the proposal at position {position} is your own; another person has to approve it"
@@ -196,16 +200,6 @@ class Proposals:
         forgets = any(isinstance(made[Position(position)].act, Forget) for position in works)
         with self._forgetting.carrying_out() if forgets and not dry_run else nullcontext():
             return Results(self._visible.transact(work, dry_run=dry_run))
-
-    def _open_in(self, tx: Transaction, stream: str, position: Position, wanted: str) -> Proposal | None:
-        """Return an open proposal; None for one that was decided as `wanted` before."""
-        found = self._in(tx, stream).get(position)
-        if found is None:
-            raise _no_proposal(position)
-        found = found.at(self._clock.now())
-        if found.state not in ("open", wanted):
-            raise errors.InvalidInput("positions", f"the proposal at position {position} is {found.state}")
-        return found if found.state == "open" else None
 
     def _doing(self, proposal: Proposal, act: Act) -> Work:
         """Return the work that does an act now. What it reaches is inside of the scope of its proposal."""
