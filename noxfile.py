@@ -81,6 +81,12 @@ def cloudevents(session: nox.Session) -> None:
 
 
 @nox.session
+def frameworks(session: nox.Session) -> None:
+    """LlamaIndex and Pydantic AI: the lines of docs/frameworks.md."""
+    run_against(session, "frameworks", "llama-index-core", "pydantic-ai-slim")
+
+
+@nox.session
 def opentelemetry(session: nox.Session) -> None:
     """OpenTelemetry: the spans of `examples/opentelemetry_spans.py`, in the exporter of its SDK."""
     run_against(session, "opentelemetry", "opentelemetry-sdk")

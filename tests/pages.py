@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,11 +70,12 @@ def _run(source: str, name: Path, *, flags: int, compare: bool) -> dict[str, obj
     return module.__dict__
 
 
-def run_framework_block(page: str, name: str) -> str:
-    """Run the block of a page with this name in it, marked `py` because it needs a framework. Returns it."""
+def run_framework_block(page: str, name: str) -> dict[str, Any]:
+    """Run the block of a page that has this name in it, fenced as `py`: it needs a framework. Return its names."""
     (code,) = [block for block in _FRAMEWORK.findall((ROOT / page).read_text()) if name in block]
-    exec(compile(_without_model(code), f"{page}, {name}", "exec"), {"__name__": "docs"})
-    return code
+    defined: dict[str, Any] = {"__name__": "docs", "code": [line for line in code.splitlines() if line]}
+    exec(compile(code, f"{page}, {name}", "exec"), defined)
+    return defined
 
 
 def files(page: str) -> dict[str, str]:

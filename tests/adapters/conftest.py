@@ -13,6 +13,7 @@ OTHER_SIDES = {
     "anthropic_memory": "anthropic",
     "chroma": "chromadb",
     "cloudevents": "cloudevents",
+    "frameworks": "llama_index",
     "hermes": "hermes_constants",
     "langgraph": "langgraph",
     "mcp": "mcp",
