@@ -7,13 +7,13 @@ from .audit.receipt_audit import AuditedReceipt, Judgement, Receipt, ReceiptAudi
 from .audit.secret_scan import Secret
 from .audit.subject import SubjectFile
 from .domain.chain import Finding, Kind
+from .domain.choices import Hold, Retention, RetentionRule
 from .domain.event import Event
 from .domain.events import Act, AssertFact, DistrustSources, EndStanding, Forget, ForgetTarget, RetractFact
 from .domain.message import Role
 from .domain.position import Clock, Position, Version
 from .domain.proposals import Proposal, ProposalState
 from .domain.result import Result, Results, Stale
-from .domain.retention import Hold, Retention, RetentionRule
 from .domain.scope import Scope
 from .domain.session import Original, SessionHandle
 from .domain.standing import StandingKind

@@ -27,8 +27,8 @@ from mnemolog.cli.command import (
 )
 from mnemolog.cli.store import NODE_COLUMNS
 from mnemolog.domain import errors, events
+from mnemolog.domain.choices import Retention
 from mnemolog.domain.display import counted, dated, named, one_line, visible
-from mnemolog.domain.retention import Retention
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
 from mnemolog.forgetting.retention import RetentionReport
 from mnemolog.infra.runtime.files import new_file

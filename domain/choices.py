@@ -1,15 +1,30 @@
-"""What a store has chosen, derived from its log: the active embedding model, and the language of its text index."""
+"""What a store has chosen, derived from its log: the active embedding model, and the language of its text index.
+
+And how long what is said in a scope is kept, and what is not to be forgotten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.events import Event, LanguageChosen, ModelActivated, RecordedEvent
+from mnemolog.domain.events import (
+    CountedFrom,
+    Event,
+    HoldLifted,
+    HoldPlaced,
+    LanguageChosen,
+    ModelActivated,
+    RecordedEvent,
+    RetentionChosen,
+)
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Position, UtcTime, checked_by, micros_of, parse_age, to_datetime
 from mnemolog.domain.result import Result
+from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past
 
 MODELS_STREAM: Final = "models"
@@ -110,3 +125,101 @@ def evolve_language(language: str | None, recorded: RecordedEvent, _past: Past[s
 def choose(language: str | None, wanted: str) -> list[Event]:
     """Decide to choose a language; no event if it is chosen already."""
     return [] if (language or DEFAULT_LANGUAGE) == wanted else [LanguageChosen(language=wanted)]
+
+
+class RetentionRule(Result, frozen=True, kw_only=True):
+    """How long what is said in a scope, and below it, is kept."""
+
+    scope: Scope
+    max_age: str | None
+    """The age at which turns are forgotten, such as `180d`; None for what the scope above says."""
+    min_age: str | None
+    """The age, counted from the recording, before which nothing is forgotten; None for what the scopes above say."""
+    by: CountedFrom
+    """What the maximum age is counted from."""
+    keep_facts: bool
+    """Whether facts that hold stay when the turns go that they rest on."""
+    position: Position
+    """Of its event."""
+    at: UtcTime
+    actor: str
+    """Who set it; empty if none was given."""
+
+
+class Hold(Result, frozen=True, kw_only=True):
+    """A scope of which nothing is forgotten until this is lifted."""
+
+    called_by = "position"
+
+    position: Position
+    """Of its event."""
+    scope: Scope
+    reason: str
+    at: UtcTime
+    actor: str
+    """Who placed it; empty if none was given."""
+
+
+class Retention(Result, frozen=True, kw_only=True):
+    """The rules and the holds of a store at a moment."""
+
+    rules: tuple[RetentionRule, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    """Those that are not lifted, in the order in which they were placed."""
+
+    def rule_of(self, scope: Scope) -> RetentionRule | None:
+        """Return the rule whose maximum age counts for a scope: its own, else that of the nearest scope above."""
+        found = [rule for rule in self._above(scope) if rule.max_age]
+        return max(found, key=lambda rule: len(rule.scope), default=None)
+
+    def min_age_of(self, scope: Scope) -> int:
+        """Return how many microseconds what is recorded in a scope is kept at least: the longest of all above."""
+        return max((micros_of(rule.min_age) for rule in self._above(scope)), default=0)
+
+    def holds_on(self, scopes: Collection[Scope], below: Collection[Scope] = ()) -> list[Hold]:
+        """Return the holds on any of these scopes or above them, and those on scopes that are in any of `below`."""
+        return [
+            hold
+            for hold in self.holds
+            if any(covers(hold.scope, scope) for scope in (*scopes, *below))
+            or any(covers(scope, hold.scope) for scope in below)
+        ]
+
+    def _above(self, scope: Scope) -> Iterator[RetentionRule]:
+        return (rule for rule in self.rules if covers(rule.scope, scope))
+
+
+NO_RETENTION: Final = Retention()
+
+
+def evolve_retention(state: Retention | None, recorded: RecordedEvent, _past: Past[Retention]) -> Retention | None:
+    """Return the rules and holds after an event of the stream. A rule without ages takes that of its scope away."""
+    known, event = state or NO_RETENTION, recorded.event
+    place: dict[str, Any] = {
+        "position": recorded.position,
+        "at": to_datetime(recorded.recorded_at),
+        "actor": event.actor,
+    }
+    match event:
+        case RetentionChosen():
+            rules = [rule for rule in known.rules if rule.scope != event.scope]
+            if event.max_age or event.min_age:
+                said = {name: getattr(event, name) for name in ("max_age", "min_age", "by", "keep_facts")}
+                rules.append(RetentionRule(scope=Scope(event.scope), **said, **place))
+            return replace(known, rules=tuple(rules))
+        case HoldPlaced():
+            hold = Hold(scope=Scope(event.scope), reason=event.reason, **place)
+            return replace(known, holds=(*known.holds, hold))
+        case HoldLifted():
+            return replace(known, holds=tuple(hold for hold in known.holds if hold.position != event.hold))
+    return known
+
+
+def chosen_rule(
+    scope: Scope, *, max_age: str | None, min_age: str | None, by: CountedFrom, keep_facts: bool
+) -> RetentionChosen:
+    """Decide how long what is said in a scope is kept. Raises `InvalidInput`."""
+    most, least = parse_age("max_age", max_age), parse_age("min_age", min_age)
+    if most is not None and micros_of(least) > micros_of(most):
+        raise InvalidInput("min_age", f"{least} is more than the maximum age, {most}")
+    return RetentionChosen(scope=scope, max_age=most, min_age=least, by=checked_by(by), keep_facts=keep_facts)

@@ -16,6 +16,7 @@ from mnemolog.application import commands
 from mnemolog.application.tokens import tokens_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.choices import NO_RETENTION, Retention, evolve_retention
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.events import (
     RETENTION_STREAM,
@@ -42,7 +43,6 @@ from mnemolog.domain.position import Clock, Micros, Position, Time, Version, Whe
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.request import current_request_key
 from mnemolog.domain.result import Results
-from mnemolog.domain.retention import NO_RETENTION, Retention, evolve_retention
 from mnemolog.domain.scope import Scope, covered, covers, parse_scopes
 from mnemolog.domain.spelling import normalized, spelled
 from mnemolog.infra.log.event_log import EventLog

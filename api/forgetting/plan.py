@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.choices import evolve_retention
 from mnemolog.domain.display import dated
 from mnemolog.domain.event import TO_SESSION, without
 from mnemolog.domain.events import (
@@ -45,7 +46,6 @@ from mnemolog.domain.facts import (
 from mnemolog.domain.forgetting import NOTHING_OUTSIDE, Positions, copied_from, ranges_of, with_what_is_built_on
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import Micros, Position, Version, checked_position, to_datetime, within_calendar
-from mnemolog.domain.retention import evolve_retention
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream

@@ -11,10 +11,10 @@ from mnemolog.application.facts import retention_at
 from mnemolog.application.session_service import Sessions
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
+from mnemolog.domain.choices import Hold, RetentionRule
 from mnemolog.domain.events import RETENTION_STREAM, Event, HoldLifted, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Micros, micros_of
 from mnemolog.domain.result import Result
-from mnemolog.domain.retention import Hold, RetentionRule
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.forgetting.service import Forgetting

@@ -16,14 +16,21 @@ from mnemolog.application import commands
 from mnemolog.application.facts import retention_at
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
+from mnemolog.domain.choices import (
+    DEFAULT_LANGUAGE,
+    LANGUAGE_STREAM,
+    Hold,
+    Retention,
+    chosen_rule,
+    evolve_language,
+    parse_language,
+)
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import Hint, install_command, remedy
 from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, TurnRecorded
 from mnemolog.domain.limits import checked_text
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.result import Result, Results, Stale, brief, name_of
-from mnemolog.domain.retention import Hold, Retention, chosen_rule
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token

@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.choices import Retention
 from mnemolog.domain.events import RETENTION_STREAM, ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.result import Result
-from mnemolog.domain.retention import Retention
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
