@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import (
-    CountedFrom,
     Event,
     HoldLifted,
     HoldPlaced,
@@ -22,7 +21,7 @@ from mnemolog.domain.events import (
     RetentionChosen,
 )
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import Position, UtcTime, checked_by, micros_of, parse_age, to_datetime
+from mnemolog.domain.position import By, Position, UtcTime, checked_by, micros_of, parse_age, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past
@@ -135,7 +134,7 @@ class RetentionRule(Result, frozen=True, kw_only=True):
     """The age at which turns are forgotten, such as `180d`; None for what the scope above says."""
     min_age: str | None
     """The age, counted from the recording, before which nothing is forgotten; None for what the scopes above say."""
-    by: CountedFrom
+    by: By
     """What the maximum age is counted from."""
     keep_facts: bool
     """Whether facts that hold stay when the turns go that they rest on."""
@@ -215,9 +214,7 @@ def evolve_retention(state: Retention | None, recorded: RecordedEvent, _past: Pa
     return known
 
 
-def chosen_rule(
-    scope: Scope, *, max_age: str | None, min_age: str | None, by: CountedFrom, keep_facts: bool
-) -> RetentionChosen:
+def chosen_rule(scope: Scope, *, max_age: str | None, min_age: str | None, by: By, keep_facts: bool) -> RetentionChosen:
     """Decide how long what is said in a scope is kept. Raises `InvalidInput`."""
     most, least = parse_age("max_age", max_age), parse_age("min_age", min_age)
     if most is not None and micros_of(least) > micros_of(most):

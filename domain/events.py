@@ -9,16 +9,23 @@ upcaster, tested against stored bytes in `tests/golden/`.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from mnemolog.domain.event import TO_EVENT, TO_SESSION, Age, Count, Moment, Ordinal, RequestedEvent, Share
 from mnemolog.domain.event import Event as Event
-from mnemolog.domain.items import ITEM_EVENTS, ItemPut
+from mnemolog.domain.items import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Micros, Position, Version, to_datetime
-from mnemolog.domain.threads import THREAD_EVENTS, Blob, ThreadCheckpointed, ThreadWritten
+from mnemolog.domain.position import By, Micros, Position, Version, to_datetime
+from mnemolog.domain.threads import (
+    Blob,
+    ThreadCheckpointed,
+    ThreadCopied,
+    ThreadDeleted,
+    ThreadPruned,
+    ThreadWritten,
+)
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -621,10 +628,6 @@ class TokenRevoked(Event, frozen=True, kw_only=True, omit_defaults=True):
     """From when on, where another token replaces it, in microseconds since the Unix epoch; None for at once."""
 
 
-CountedFrom = Literal["said", "recorded"]
-"""What the age of a turn is counted from."""
-
-
 class RetentionChosen(Event, frozen=True, kw_only=True, omit_defaults=True):
     """How long what is said in a scope is kept from here on. Recorded in the stream of retention, unencrypted."""
 
@@ -635,7 +638,7 @@ class RetentionChosen(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The age at which turns are forgotten, such as `180d`; None for what the scope above says."""
     min_age: Age | None = None
     """The age, counted from the recording, before which nothing is forgotten; None for what the scopes above say."""
-    by: CountedFrom = "said"
+    by: By = "said"
     """What the maximum age is counted from."""
     keep_facts: bool = False
     """Whether facts that hold stay when the turns go that they rest on."""
@@ -738,8 +741,10 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         HoldPlaced,
         HoldLifted,
         LossAccepted,
+        *(ThreadCheckpointed, ThreadWritten, ThreadPruned, ThreadDeleted, ThreadCopied),
+        *(ItemPut, ItemTouched, ItemDeleted),
     )
-} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
+}
 """Every topic this version can read and write."""
 
 

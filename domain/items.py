@@ -54,9 +54,6 @@ class ItemDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
     key: str
 
 
-ITEM_EVENTS: tuple[type[Event], ...] = (ItemPut, ItemTouched, ItemDeleted)
-
-
 items_stream, namespace_of = named_streams("items/")
 """The stream that holds the items of a namespace, and the namespace that a stream holds."""
 SEPARATOR: Final = "."

@@ -106,9 +106,6 @@ class ThreadCopied(Event, frozen=True, kw_only=True, omit_defaults=True):
     source: str
 
 
-THREAD_EVENTS: tuple[type[Event], ...] = (ThreadCheckpointed, ThreadWritten, ThreadPruned, ThreadDeleted, ThreadCopied)
-
-
 thread_stream, thread_of = named_streams("thread/")
 """The stream that holds a thread, and the thread that a stream holds."""
 DIGITS: Final = 8

@@ -162,11 +162,6 @@ def _checked_scopes(scopes: Sequence[str]) -> list[str]:
     return [*parse_scopes(scopes)] if scopes else []
 
 
-def secret_of(id: str, secret: str) -> str:
-    """Return the text of a token: what its holder sends."""
-    return f"{PREFIX}{id}_{secret}"
-
-
 def digest_of_secret(secret: str) -> bytes:
     """Return what the log has of a token."""
     return sha256(secret.encode(errors="surrogatepass")).digest()

@@ -172,10 +172,6 @@ def _value(event: ValueSet | FactAsserted | ItemPut, _position: int) -> str | No
     return None if _is_json(event.value) else "its value is no JSON, or nested too deep"
 
 
-def _language(event: LanguageChosen, _position: int) -> str | None:
-    return None if event.language in LANGUAGES else f"its language is none of {', '.join(LANGUAGES)}"
-
-
 def _receipt(event: RecallServed, position: int) -> str | None:
     shown = (*event.hits, *event.around)
     if event.head >= position or (event.asked_for or 0) >= position or any(turn > event.head for turn in shown):
@@ -264,7 +260,9 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     TurnRecorded: _turn,
     SessionStarted: _start,
     ValueSet: _value,
-    LanguageChosen: _language,
+    LanguageChosen: lambda event, _: (
+        None if event.language in LANGUAGES else f"its language is none of {', '.join(LANGUAGES)}"
+    ),
     RecallServed: _receipt,
     ContextServed: _context,
     RecallJudged: _judgement,

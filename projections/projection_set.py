@@ -56,7 +56,6 @@ class ProjectionSet:
             log,
             model,
             make_encoder=make_encoder,
-            busy_timeout_s=log.busy_timeout_s,
             others=models,
         )
         self.indexing = Indexing(layout.vectors, self.vectors)

@@ -31,7 +31,6 @@ from mnemolog.domain.tokens import (
     evolve_tokens,
     id_of,
     new_token,
-    secret_of,
 )
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
@@ -121,7 +120,7 @@ class Tokens:
     ) -> CreatedToken:
         """See `AdminService.create_token`. `ends` is recorded with it: the end of the token that it replaces."""
         id = secrets.token_hex(ID_BYTES)
-        secret = secret_of(id, secrets.token_urlsafe(SECRET_BYTES))
+        secret = f"{PREFIX}{id}_{secrets.token_urlsafe(SECRET_BYTES)}"
         expires_at = None if expires_in is None else self._end_of("expires_in", expires_in)
         created = new_token(id, secret, actor=actor, verbs=verbs, scopes=scopes, expires_at=expires_at)
         key = current_request_key()

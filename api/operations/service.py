@@ -27,9 +27,9 @@ from mnemolog.domain.choices import (
 )
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import Hint, install_command, remedy
-from mnemolog.domain.events import CountedFrom, HoldLifted, HoldPlaced, TurnRecorded
+from mnemolog.domain.events import HoldLifted, HoldPlaced, TurnRecorded
 from mnemolog.domain.limits import checked_text
-from mnemolog.domain.position import ORIGIN, Position, UtcTime, When, checked_position, to_datetime
+from mnemolog.domain.position import ORIGIN, By, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.result import Result, Results, Stale, brief, name_of
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
@@ -255,7 +255,7 @@ class AdminService:
         *,
         max_age: str | None,
         min_age: str | None = None,
-        by: CountedFrom = "said",
+        by: By = "said",
         keep_facts: bool = False,
     ) -> Retention:
         """Set how long what is said in a scope and below it is kept; return all rules and holds.

@@ -255,8 +255,5 @@ def _write(file: BinaryIO, data: bytes) -> None:
 
 def _separator(file: BinaryIO) -> bytes:
     """Return the separator before the next line: the last line may lack its newline."""
-    end = file.seek(0, os.SEEK_END)
-    if end == 0:
-        return b""
-    file.seek(end - 1)
-    return b"" if file.read(1) == b"\n" else b"\n"
+    last = os.pread(file.fileno(), 1, max(0, file.seek(0, os.SEEK_END) - 1))
+    return b"" if last in (b"", b"\n") else b"\n"

@@ -93,6 +93,24 @@ CACHE_ACTIONS: Final[Actions] = {
 }
 
 
+def _looked_at(
+    path: Path, look: Callable[[sa.Connection], Any], *, sealed: bool = False
+) -> tuple[Drift | None, str, Any]:
+    """Return what a look at a database found. First why there is nothing, in a state and in words; None if it answers.
+
+    With `sealed`, its file has to be as it was when it was closed.
+    """
+    if not path.exists():
+        return Drift.MISSING, "", None
+    try:
+        if sealed and (invalid := why_not_as_sealed(path)):
+            return Drift.DAMAGED, invalid, None
+        with opened(path) as database, database.reading() as connection:
+            return None, "", look(connection)
+    except errors.ProjectionUnreadable as error:
+        return state_by(error), error.cause, None
+
+
 class AdapterTables(Database):
     """The tables of an adapter, in a file of their own. The adapter itself is not imported."""
 
@@ -105,12 +123,8 @@ class AdapterTables(Database):
         path, log = self.path(context.layout), context.log
         if not path.exists():
             return []
-        why, position = "", ORIGIN
-        try:
-            with opened(path) as database, database.reading() as connection:
-                state, position = state_of(connection, log, self.tracked_as)
-        except errors.ProjectionUnreadable as error:
-            state, why = state_by(error), error.cause
+        failed, why, found = _looked_at(path, lambda connection: state_of(connection, log, self.tracked_as))
+        state, position = found or (failed, ORIGIN)
         return [
             TablesStatus(
                 name=self.file,
@@ -148,26 +162,14 @@ class ConversationViews(Database):
 
     def status(self, context: StoreContext) -> list[ViewsStatus]:
         """Return the state of the views, with the numbers of sessions and turns in them."""
-        path = context.layout.views
         log = context.log
-        why = ""
-        state = Drift.MISSING
-        position = ORIGIN
-        sessions = 0
-        turns = 0
-        if path.exists():
-            try:
-                if invalid := why_not_as_sealed(path):
-                    state, why = Drift.DAMAGED, invalid
-                else:
-                    with opened(path) as database, database.reading() as connection:
-                        state, position = state_of(connection, log, VIEWS)
-                        if state is not Drift.MISSING:
-                            sessions, turns = queries.counts(connection)
-            except errors.ProjectionUnreadable as error:
-                state = state_by(error)
-                position = ORIGIN
-                why = error.cause
+
+        def look(connection: sa.Connection) -> tuple[Drift, Position, int, int]:
+            state, position = state_of(connection, log, VIEWS)
+            return state, position, *((0, 0) if state is Drift.MISSING else queries.counts(connection))
+
+        failed, why, found = _looked_at(context.layout.views, look, sealed=True)
+        state, position, sessions, turns = found or (failed, ORIGIN, 0, 0)
         return [
             ViewsStatus(
                 state=state.value,
@@ -237,11 +239,11 @@ class ConversationViews(Database):
 
 def _compared(context: StoreContext, path: Path, upto: Position, state: Drift) -> tuple[Drift, str, bool]:
     """Return the state of views by their content, why, and whether the file itself is unusable."""
-    try:
-        with opened(path) as database, database.reading() as connection:
-            found = compare(connection, context.log, upto=upto, progress=context.progress)
-    except errors.ProjectionUnreadable as error:
-        return state_by(error), error.cause, True
+    failed, why, found = _looked_at(
+        path, lambda connection: compare(connection, context.log, upto=upto, progress=context.progress)
+    )
+    if failed is not None:
+        return failed, why, True
     return (Drift.DAMAGED, str(found), found.file_damaged) if found.count else (state, "", True)
 
 
@@ -255,21 +257,21 @@ class Cache(Database):
     def status(self, context: StoreContext) -> list[CacheStatus]:
         """Return the state of the cache, from a look at its first row."""
         path = self.path(context.layout)
-        state = PRESENT
-        why = ""
-        size = 0
-        if not path.exists():
-            state = Drift.MISSING.value
-        else:
-            try:
-                with opened(path) as database, database.reading() as connection:
-                    if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
-                        connection.exec_driver_sql(f"SELECT * FROM {self.name} LIMIT 1").all()
-            except errors.ProjectionUnreadable as error:
-                state, why = state_by(error).value, error.cause
-            size = sum(size_of(path.with_name(path.name + part)) for part in ("", *DATABASE_PARTS))
-        drift = Drift.CURRENT if state == PRESENT else Drift(state)
-        return [CacheStatus(name=self.file, state=state, bytes=size, action=CACHE_ACTIONS[drift], why=why)]
+
+        def look(connection: sa.Connection) -> None:
+            if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
+                connection.exec_driver_sql(f"SELECT * FROM {self.name} LIMIT 1").all()
+
+        failed, why, _ = _looked_at(path, look)
+        return [
+            CacheStatus(
+                name=self.file,
+                state=PRESENT if failed is None else failed.value,
+                bytes=sum(size_of(path.with_name(path.name + part)) for part in ("", *DATABASE_PARTS)),
+                action=CACHE_ACTIONS[failed or Drift.CURRENT],
+                why=why,
+            )
+        ]
 
     def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
         """Yield what is wrong with the cache, with `deep` row by row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -142,12 +143,8 @@ class Embedded(NamedTuple):
 
     def leading(self) -> list[Packed]:
         """Return the vectors of the turns before the first one without."""
-        found: list[Packed] = []
-        for made in self.vectors:
-            if made is None:
-                break
-            found.append(made)
-        return found
+        leading = takewhile(lambda made: made is not None, self.vectors)
+        return [made for made in leading if made is not None]
 
 
 class Embedder:

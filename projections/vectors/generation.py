@@ -340,18 +340,15 @@ class Generation:
             self._writing = True
         try:
             with mapped_to_projection_errors(self.folder):
-                self._tidy()
+                # An interrupted writer may have left an incomplete segment, or segments that it had merged.
+                files.remove_leftovers(self.folder, TEMPORARY)
+                used = {part.folder for part in self._work.written}
+                for folder in segment_folders(self.folder):
+                    if folder not in used and self._is_merged_away(folder):
+                        files.remove_folder(folder)
                 yield tail
         finally:
             self._writing = False
-
-    def _tidy(self) -> None:
-        """Delete files left by an interrupted writer: an incomplete segment, or segments that it had merged."""
-        files.remove_leftovers(self.folder, TEMPORARY)
-        used = {part.folder for part in self._work.written}
-        for folder in segment_folders(self.folder):
-            if folder not in used and self._is_merged_away(folder):
-                files.remove_folder(folder)
 
     def _is_merged_away(self, folder: Path) -> bool:
         """Whether a valid segment lies entirely within one that is in use."""

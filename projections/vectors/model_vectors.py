@@ -36,12 +36,10 @@ class Vectors:
         model: Any,
         *,
         make_encoder: MakeEncoder,
-        busy_timeout_s: float,
         download: bool = True,
     ) -> None:
         self._layout = layout
         self._log = log
-        self._busy_timeout_s = busy_timeout_s
         self.encoder = make_encoder(model, recipe=RECIPE, download=download)
         self._lock = fork_guard.lock()
         self._projection: VectorProjection | None = None
@@ -84,7 +82,7 @@ class Vectors:
                     ),
                     self._layout.quarantine,
                     schema=Schema(METADATA.create_all),
-                    busy_timeout_s=self._busy_timeout_s,
+                    busy_timeout_s=self._log.busy_timeout_s,
                 )
                 self._projection = VectorProjection(
                     self._layout.vectors,
@@ -113,11 +111,10 @@ class Models:
         own: Any,
         *,
         make_encoder: MakeEncoder,
-        busy_timeout_s: float,
         others: Sequence[Any] = (),
     ) -> None:
         self._log = log
-        self._vectors_of = partial(Vectors, layout, log, make_encoder=make_encoder, busy_timeout_s=busy_timeout_s)
+        self._vectors_of = partial(Vectors, layout, log, make_encoder=make_encoder)
         self.own = opened_from_anywhere(own)
         self._given = [opened_from_anywhere(model) for model in (own, *others) if model is not None]
         self._lock = fork_guard.lock()

@@ -277,7 +277,9 @@ class VectorProjection:
         try:
             return generation.extend(upto=upto, encode_max=encode_max, events_max=EVENTS_TOGETHER_MAX)
         finally:
-            self._write_long_tail(generation)
+            if sum(part.exact.count for part in generation.snapshot.tail) > TAIL_ROWS_MAX:
+                with suppress(errors.IndexerBusy):  # Another process is writing.
+                    self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
     def write(self, *, new_since: Position | None = None) -> None:
         """Write the vectors in memory, and merge segments if there are many.
@@ -440,12 +442,6 @@ class VectorProjection:
             fresh.write(merge=False, index=False)
         fresh.write_as_one()
         return encoded
-
-    def _write_long_tail(self, generation: Generation) -> None:
-        """Write the tail if it is long, unless another process is writing."""
-        if sum(part.exact.count for part in generation.snapshot.tail) > TAIL_ROWS_MAX:
-            with suppress(errors.IndexerBusy):
-                self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
     def _write_all(self, generation: Generation, *, new_since: Position | None = None) -> None:
         """Write the vectors in memory. Vectors of a damaged segment come from the cache, as far as it has them."""
