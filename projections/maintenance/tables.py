@@ -335,7 +335,7 @@ class Embeddings(Cache):
         path = self.path(context.layout)
         if not path.exists():
             return True
-        from mnemolog.projections.vectors.embedder import sweep  # It needs numpy.
+        from mnemolog.projections.vectors.turn_vectors import sweep  # It needs numpy.
 
         upto = context.log.head().position
         covered = dict[str, Position]()

@@ -100,9 +100,9 @@ class VectorGenerations:
     def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
         """Remove forgotten turns from every segment. Raises `IndexerBusy`."""
         if context.layout.vectors.exists():
-            from mnemolog.projections.vectors import upkeep  # It needs FAISS.
+            from mnemolog.projections.vectors.turn_vectors import purge  # It needs FAISS.
 
-            upkeep.purge(
+            purge(
                 context.layout.vectors,
                 context.log,
                 forgotten(),
@@ -150,7 +150,7 @@ def catch_up_vectors(log: StoreLog, indexing: Indexing, *, progress: Progress | 
 
 def _why_bytes_invalid(context: StoreContext) -> Validate:
     """Return a check of every byte of a segment against its manifest."""
-    from mnemolog.projections.vectors.upkeep import why_bytes_invalid  # It needs numpy and FAISS.
+    from mnemolog.projections.vectors.turn_vectors import why_bytes_invalid  # It needs numpy and FAISS.
 
     return partial(why_bytes_invalid, progress=context.progress)
 
@@ -238,7 +238,7 @@ def _quarantine_segment(context: StoreContext, segment: FoundSegment, *, validat
 
 def _salvage(context: StoreContext, folder: Path) -> None:
     """Store the undamaged vectors of a segment in the embedding cache."""
-    from mnemolog.projections.vectors.upkeep import salvage  # It needs numpy and FAISS.
+    from mnemolog.projections.vectors.turn_vectors import salvage  # It needs numpy and FAISS.
 
     path = context.layout.embeddings
     engine = open_engine(path, busy_timeout_s=context.log.busy_timeout_s)

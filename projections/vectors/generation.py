@@ -23,7 +23,6 @@ from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import segment as segments
-from mnemolog.projections.vectors.embedder import Embedded, Embedder, text_hashes_of
 from mnemolog.projections.vectors.folders import (
     Damaged,
     Manifest,
@@ -38,7 +37,7 @@ from mnemolog.projections.vectors.folders import (
 )
 from mnemolog.projections.vectors.rendering import RECIPE, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import TEMPORARY, Description, Segment, load, publish
-from mnemolog.projections.vectors.upkeep import set_aside
+from mnemolog.projections.vectors.turn_vectors import Embedded, Embedder, set_aside, text_hashes_of
 
 LISTINGS_MAX: Final = 100
 """How often a folder is listed again because a segment was merged away while it was read."""

@@ -29,7 +29,6 @@ from mnemolog.projections.sql.packed_vectors import Packed, Vectors, unpack
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import Rows, bounds, floats, products, scores
-from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import (
     WAIT_S,
     Damaged,
@@ -43,6 +42,7 @@ from mnemolog.projections.vectors.folders import (
 )
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Generation, Snapshot
 from mnemolog.projections.vectors.segment import Positions, Segment
+from mnemolog.projections.vectors.turn_vectors import Embedder
 
 SCANNED_ROWS: Final = 1_000
 SCANNED_SHARE: Final = 1 / 128

@@ -20,7 +20,7 @@ from mnemolog.projections.sql import database as sealing
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS
 from mnemolog.projections.vectors.folders import IndexerLock
-from mnemolog.projections.vectors.upkeep import salvage
+from mnemolog.projections.vectors.turn_vectors import salvage
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import FakeClock, HashEncoder, as_typed, forbid_writing
 
@@ -316,7 +316,7 @@ def test_too_little_memory_is_no_damage(memory, monkeypatch):
         raise MemoryError
 
     segment = segment_of(memory / "projections")
-    monkeypatch.setattr("mnemolog.projections.vectors.upkeep.load", short)
+    monkeypatch.setattr("mnemolog.projections.vectors.turn_vectors.load", short)
     with MemoryStore.open(memory, model=None) as store:
         found = store.admin.doctor(deep=True, fix=True)
         assert [(item.where, item.state) for item in found.findings] == [("vectors", "unreadable")]

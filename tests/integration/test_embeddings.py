@@ -11,7 +11,7 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.packed_vectors import pack
-from mnemolog.projections.vectors.embedder import sweep
+from mnemolog.projections.vectors.turn_vectors import sweep
 from tests.support import WAIT_S, append, in_thread
 from tests.support import start as session
 
