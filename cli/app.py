@@ -30,7 +30,7 @@ RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
 KEY_FILE: Final = "MNEMOLOG_KEY_FILE"
-"""As `mnemolog.infra.keys.key_file` has it, which no command has to import."""
+"""As `mnemolog.infra.keys.keyring` has it, which no command has to import."""
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_DAMAGED = 3

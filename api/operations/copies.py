@@ -30,8 +30,7 @@ from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
-from mnemolog.infra.keys import key_file
-from mnemolog.infra.keys.keyring import KeysEngine, check, id_of
+from mnemolog.infra.keys.keyring import VARIABLE, KeysEngine, check, id_of, read_keys
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.event_log import EventLog, copy_rows, require_beginning
@@ -661,9 +660,9 @@ def wrap_keys(path: str | Path, *, clear: bool = False, dry_run: bool = False) -
     """
     folder = local_path("path", path)
     try:
-        keys = key_file.read_keys()
+        keys = read_keys()
     except (OSError, ValueError) as error:
-        raise errors.InvalidInput("key_file", f"{os.environ[key_file.VARIABLE]} cannot be used: {error}") from error
+        raise errors.InvalidInput("key_file", f"{os.environ[VARIABLE]} cannot be used: {error}") from error
     if not clear and not dry_run:
         _require_apart(folder, keys)
     with closing(open_log(folder, clock=SystemClock(), create=False, read_only=dry_run)) as log:
@@ -689,9 +688,9 @@ def wrap_keys(path: str | Path, *, clear: bool = False, dry_run: bool = False) -
 
 def _require_apart(folder: Path, keys: list[bytes]) -> None:
     if not keys:
-        why = f"no key file is named: set {key_file.VARIABLE}, or pass `mnemolog --key-file FILE`"
+        why = f"no key file is named: set {VARIABLE}, or pass `mnemolog --key-file FILE`"
         raise errors.InvalidInput("key_file", why)
-    named = Path(os.environ[key_file.VARIABLE]).resolve()
+    named = Path(os.environ[VARIABLE]).resolve()
     if named.is_relative_to(folder.resolve()):
         why = f"{named} is in the folder of the store: who copies the folder has both; keep it on another disk"
         raise errors.InvalidInput("key_file", why)

@@ -6,11 +6,15 @@ the log's identity, stream, version and topic. docs/adr/0016-content-keys-and-fo
 Derived keys are kept in memory until another process destroys keys, which is checked before every read. They may be
 used for an append without a look: a request to forget names versions that exist, under the log's lock, so the key of
 a version that is still to come stays derivable. An append that the request has overtaken is staged again, after a look.
+
+A key file has the keys for the content keys: what is stored of these is wrapped with one, and opens nothing without it.
+AES key wrap with 256 bits (NIST SP 800-38F, RFC 3394). docs/adr/0061-a-key-for-the-keys.md.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,9 +26,51 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
-from mnemolog.infra.keys import key_file
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.files import read_file
+
+VARIABLE: Final = "MNEMOLOG_KEY_FILE"
+"""Names the file with the keys, in hexadecimal, one a line: the first is for wrapping, each may unwrap."""
+WRAPPED_BYTES: Final = 40
+"""Of a key of 32 bytes."""
+HINT: Final = (
+    f"give the key file that has it, as `mnemolog --key-file FILE` or in {VARIABLE}: for a backup, the one that was in "
+    "use when it was made; without that key the content can never be read"
+)
+
+_KEY: Final = re.compile(r"[0-9a-fA-F]{64}")
+
+
+def read_keys() -> list[bytes]:
+    """Return the keys of the key file, none where no file is named. Raises `OSError`, `ValueError`."""
+    if not (named := os.environ.get(VARIABLE)):
+        return []
+    lines = read_file(Path(named), follow=True).decode("ascii").split()
+    if not lines or not all(map(_KEY.fullmatch, lines)):
+        raise ValueError("each line has to be 64 hexadecimal digits, as `openssl rand -hex 32` makes them")
+    return [bytes.fromhex(line) for line in lines]
+
+
+def wrap(key: bytes | None, material: bytes) -> bytes:
+    """Return material as it is stored; `key` None: in the clear."""
+    if key is None:
+        return material
+    from cryptography.hazmat.primitives import keywrap
+
+    return keywrap.aes_key_wrap(key, material)
+
+
+def unwrap(key: bytes | None, stored: bytes) -> bytes | None:
+    """Return stored material in the clear. None if this is not the key that it was wrapped with."""
+    if key is None:
+        return None if len(stored) == WRAPPED_BYTES else stored
+    from cryptography.hazmat.primitives import keywrap
+
+    try:
+        return keywrap.aes_key_unwrap(key, stored)
+    except (keywrap.InvalidUnwrap, ValueError):
+        return None
 
 
 class StoredKeys(NamedTuple):
@@ -224,7 +270,7 @@ class Keyring:
         with self._lock, self.engine.writing():
             self._unwrapped(self.engine.secret())
             named = None if key is None else id_of(key)
-            self.engine.rewrite(lambda stored: key_file.wrap(key, self._unwrapped(stored)), wrapped_with=named)
+            self.engine.rewrite(lambda stored: wrap(key, self._unwrapped(stored)), wrapped_with=named)
             self.engine.note_change()
 
     def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
@@ -384,7 +430,7 @@ class Keyring:
     def _insert(self, stream: str, series: int, nodes: Iterable[Node]) -> None:
         """Add nodes, wrapped as all others are at this moment: another process may have changed that."""
         self._unwrapped(self.engine.secret())
-        wrapped = [node._replace(material=key_file.wrap(self._wrapping, node.material)) for node in nodes]
+        wrapped = [node._replace(material=wrap(self._wrapping, node.material)) for node in nodes]
         self.engine.insert(stream, series, wrapped)
 
     def _clear(self, node: Node) -> Node:
@@ -392,16 +438,16 @@ class Keyring:
 
     def _unwrapped(self, stored: bytes) -> bytes:
         """Return stored material in the clear. Note which key it was wrapped with."""
-        if (found := key_file.unwrap(self._wrapping, stored)) is not None:
+        if (found := unwrap(self._wrapping, stored)) is not None:
             return found
-        keys, named = [], os.environ.get(key_file.VARIABLE)
+        keys, named = [], os.environ.get(VARIABLE)
         try:
-            keys = key_file.read_keys()
+            keys = read_keys()
             given = f"the key file {named} has {', '.join(map(id_of, keys))}" if keys else "no key file is named"
         except (OSError, ValueError) as error:
             given = f"the key file {named} cannot be used: {error}"
         for key in (None, *keys):
-            if (found := key_file.unwrap(key, stored)) is not None:
+            if (found := unwrap(key, stored)) is not None:
                 self._wrapping = key
                 return found
         raise self._unopened(given, keys)
@@ -414,7 +460,7 @@ class Keyring:
         key = "a key whose id an earlier version did not note" if needed is None else f"the key {needed}"
         error = self.engine.missing(why := f"the keys of the content are wrapped with {key}; {given}")
         error.args = (why,)
-        error.hint, error.wrapped = key_file.HINT, True
+        error.hint, error.wrapped = HINT, True
         return error
 
 

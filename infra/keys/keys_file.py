@@ -15,12 +15,12 @@ from sqlalchemy.schema import CreateTable
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys.key_file import WRAPPED_BYTES
+from mnemolog.infra.keys.keyring import WRAPPED_BYTES
 from mnemolog.infra.runtime.files import sync
 
 KEYS_FILE: Final = "keys.db"
 CLEAR_FORMAT, WRAPPED_FORMAT = 1, 2
-"""The format of keys that are stored in the clear, and of those that are wrapped with a key of `key_file`."""
+"""The format of keys that are stored in the clear, and of those that are wrapped with a key of the key file."""
 SECRET_BYTES: Final = 32
 LOCKED: Final = "the keys of the log were"
 PARTS: Final = ("", "-wal", "-shm", "-journal")

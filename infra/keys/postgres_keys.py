@@ -19,9 +19,8 @@ from psycopg.pq import TransactionStatus
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.keys.key_file import WRAPPED_BYTES
 from mnemolog.infra.keys.key_tree import Node
-from mnemolog.infra.keys.keyring import KeyErasure, StoredKeys
+from mnemolog.infra.keys.keyring import WRAPPED_BYTES, KeyErasure, StoredKeys
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
 
 SCHEMA_VERSION: Final = 1

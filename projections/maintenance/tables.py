@@ -93,9 +93,7 @@ CACHE_ACTIONS: Final[Actions] = {
 }
 
 
-def _looked_at(
-    path: Path, look: Callable[[sa.Connection], Any], *, sealed: bool = False
-) -> tuple[Drift | None, str, Any]:
+def _looked_at(path: Path, look: Callable[[sa.Connection], Any], *, sealed: bool = False) -> tuple[Any, str, Any]:
     """Return what a look at a database found. First why there is nothing, in a state and in words; None if it answers.
 
     With `sealed`, its file has to be as it was when it was closed.

@@ -21,7 +21,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, errors
-from mnemolog.infra.keys.key_file import VARIABLE
+from mnemolog.infra.keys.keyring import VARIABLE
 from tests.deploy.systemctl import stop
 from tests.postgres import stoppable_server
 from tests.support import WAIT_S, wait_until

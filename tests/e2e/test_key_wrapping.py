@@ -7,8 +7,7 @@ import pytest
 
 from mnemolog import MemoryStore, errors, restore_backup
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra.keys.key_file import VARIABLE
-from mnemolog.infra.keys.keyring import id_of
+from mnemolog.infra.keys.keyring import VARIABLE, id_of
 from mnemolog.infra.log.postgres.address import known_identity
 from mnemolog.operations.copies import wrap_keys
 from tests.postgres import connect, put_log_in_postgres
