@@ -157,8 +157,12 @@ class StoreParts(SharedParts, SessionParts):
             self.close()
             raise
         self.projections.start()
-        background = self.projections.projector is not None
-        structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
+        structured_log.info(
+            "store.opened",
+            path=self.layout.folder,
+            log_id=self.log.log_id,
+            background=self.projections.projector is not None,
+        )
         sweep_scratch()
         self.forgetting.resume()
         self.projections.watch(look=self.forgetting.look)
@@ -210,7 +214,9 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
     reads = None if chosen["audit_reads"] is None else ReadsFile(local_path("audit_reads", chosen["audit_reads"]))
     witness = None if chosen["witness"] is None else local_path("witness", chosen["witness"])
     log = _open_log(folder, address, clock, chosen, witness)
-    scratch = scratch_of(folder, log) if read_only and not _keeps_projections(folder, log) else None
+    # A store that only reads its log keeps the projections in its folder up to date if it can, as any node does.
+    keeps_projections = not read_only or (log.engine.nodes is not None and is_writable(folder))
+    scratch = None if keeps_projections else scratch_of(folder, log)
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
         layout,
@@ -268,7 +274,16 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
     forgetting, boundary = shared.forgetting, visible.boundary
     agents = Agents(visible)
     session_list = SessionList(projections, visible, agents)
-    contexts = _answering(shared, visible)
+    recalls = Recalls(
+        projections,
+        spans_at=visible.spans,
+        append=lambda stream, event: log.appends.transact(lambda tx: tx.append(stream, event)).position,
+        clock=shared.clock,
+        receipts=shared.receipts,
+        timed=recall_timer(shared.telemetry),
+        boundary=boundary,
+    )
+    contexts = Contexts(recalls, state_at=partial(visible.state_at, is_in_log=True))
     facts = Facts(visible, projections, shared.fact_keys, shared.names, clock=shared.clock)
     sessions = Sessions(visible, agents, clock=shared.clock, limits=shared.limits)
     return StoreParts(
@@ -280,7 +295,7 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         facts=facts,
         switches=Switches(visible, agents, partial(session_list.groups, "scope")),
         contexts=contexts,
-        prefetcher=_prefetcher(shared, agents, contexts.recalls, visible),
+        prefetcher=_prefetcher(shared, agents, recalls, visible),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(
@@ -294,11 +309,6 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         proposals=Proposals(visible, projections, facts, forgetting, clock=shared.clock, four_eyes=shared.four_eyes),
         is_part=is_part,
     )
-
-
-def _keeps_projections(folder: Path, log: EventLog) -> bool:
-    """Whether a store that only reads its log brings the projections in its folder up to date, as any node does."""
-    return log.engine.nodes is not None and is_writable(folder)
 
 
 def _require_own_folders(layout: StoreLayout) -> None:
@@ -351,20 +361,6 @@ def _open_log(
         log.close()
         raise
     return log
-
-
-def _answering(shared: SharedParts, visible: VisibleEvents) -> Contexts:
-    log = shared.log
-    recalls = Recalls(
-        shared.projections,
-        spans_at=visible.spans,
-        append=lambda stream, event: log.appends.transact(lambda tx: tx.append(stream, event)).position,
-        clock=shared.clock,
-        receipts=shared.receipts,
-        timed=recall_timer(shared.telemetry),
-        boundary=visible.boundary,
-    )
-    return Contexts(recalls, state_at=partial(visible.state_at, is_in_log=True))
 
 
 def _prefetcher(shared: SharedParts, agents: Agents, recalls: Recalls, visible: VisibleEvents) -> Prefetcher:

@@ -79,7 +79,7 @@ def _message(turn: Turn, text: str, calls: list[Any], answers: list[str]) -> dic
         function = {"role": "function", "name": turn.speaker} if turn.speaker else {"role": "tool"}
         return ({"role": "tool", "tool_call_id": answers[0]} if answers else function) | {"content": text}
     message: dict[str, Any] = {"role": turn.role.value, "content": text or None}
-    if any(_is_anthropic(call) for call in calls):
+    if any(isinstance(call, dict) and isinstance(call.get("input"), dict) for call in calls):  # As Anthropic has it.
         texts_first = [{"type": "text", "text": text}] if text else []
         return message | {"content": [*texts_first, *({"type": "tool_use"} | call for call in calls)]}
     if len(calls) == 1 and not _id(calls[0]):
@@ -101,10 +101,6 @@ def _answers(turn: Turn) -> list[str]:
 def _id(call: Any) -> str:
     """Return the id of a call, empty if it has none."""
     return str(call.get("call_id") or call.get("id") or "") if isinstance(call, dict) else ""
-
-
-def _is_anthropic(call: Any) -> bool:
-    return isinstance(call, dict) and isinstance(call.get("input"), dict)
 
 
 def _function(call: Any) -> dict[str, str]:

@@ -59,8 +59,11 @@ def backup(
     with open_store(store, create=False, background=False) as opened, bar("copying", "verifying") as progress:
         report = opened.backup(target, keys=keys, replace=replace, progress=progress)
     failure = _run(command, report, opened.path) if command else ""
-    notes = (*report.notes, *([failure] if failure and as_json else []))
-    answer(structs.replace(report, notes=notes), _show_backup, as_json=as_json)
+    answer(
+        structs.replace(report, notes=(*report.notes, *([failure] if failure and as_json else []))),
+        _show_backup,
+        as_json=as_json,
+    )
     if failure:
         fail(failure, hint="the backup is complete; run the command by hand, or the next backup does")
 

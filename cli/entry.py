@@ -212,13 +212,9 @@ def _json(error: BaseException, message: str, hint: str) -> str:
     """Return the error on one line: its class, text and hint, and its fields."""
     kind = "UsageError" if isinstance(error, UsageError) else type(error).__name__
     kind = "Interrupted" if isinstance(error, KeyboardInterrupt) else kind
-    found = {"type": kind, "message": message, "hint": hint}
+    found: dict[str, Any] = {"type": kind, "message": message, "hint": hint}
     if isinstance(error, errors.MnemologError):
-        fields = {name: value for name, value in vars(error).items() if not name.startswith("_")}
-        found |= {name: _plain(value) for name, value in fields.items() if name not in found}
+        for name, value in vars(error).items():
+            if not name.startswith("_") and name not in found:
+                found[name] = value if isinstance(value, str | int | float | tuple | list | None) else str(value)
     return json.dumps({"error": found})  # In ASCII: messages may hold what UTF-8 cannot.
-
-
-def _plain(value: Any) -> Any:
-    """Return a field of an error for JSON."""
-    return value if isinstance(value, str | int | float | tuple | list | None) else str(value)

@@ -129,10 +129,6 @@ def _json(value: Any) -> str:
     return cut(to_json(value).decode(), full=False)
 
 
-def _decided(item: Proposal) -> str:
-    return f"{item.state} by {item.decided_by}: {item.reason}" if item.reason else item.state
-
-
 PROPOSALS: Columns[Proposal] = {
     "position": lambda item: str(item.position),
     "by": lambda item: item.proposed_by,
@@ -140,7 +136,7 @@ PROPOSALS: Columns[Proposal] = {
     "now": lambda item: _json(item.takes or item.now),
     "then": lambda item: _json(item.then),
     "why": lambda item: cut(item.why, full=False),
-    "state": _decided,
+    "state": lambda item: f"{item.state} by {item.decided_by}: {item.reason}" if item.reason else item.state,
     "scope": lambda item: item.scope or "/",
 }
 

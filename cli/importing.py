@@ -203,18 +203,14 @@ def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: boo
         if refused and not skip_bad:
             skipped = counted(refused, "line")
             note(f"the import would stop at the first bad line; with --skip-bad it leaves out {skipped}")
-        note(f"nothing was written; to import: {_again(without='--dry-run')}")
+        again = shlex.join(["mnemolog", *(word for word in sys.argv[1:] if word != "--dry-run")])
+        note(f"nothing was written; to import: `{again}`")
     if not any(preview.turns for preview in previews):
         fail(_no_turns(preview.path for preview in previews), hint=_NO_TURNS_HINT)
 
 
 def _no_turns(paths: Iterable[str]) -> str:
     return f"no turns in {', '.join(paths)}"
-
-
-def _again(*, without: str) -> str:
-    """Return the command line as it was typed, without an option."""
-    return f"`{shlex.join(['mnemolog', *(word for word in sys.argv[1:] if word != without)])}`"
 
 
 def _show_report(report: ImportReport) -> None:
@@ -251,8 +247,7 @@ def _show_preview(preview: FilePreview) -> None:
         about = [session, who, dated(turn.said_at) if turn.said_at else "no time", scope, turn.where]
         out.line(f"{number}. ", (", ".join(part for part in about if part), "dim"))
         rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
-        text = turn.text[:TEXT_CHARACTERS_SHOWN] + rest
-        out.text(_PREVIEW_MARGIN, text=text, full=True, margin=_PREVIEW_MARGIN)
+        out.text(_PREVIEW_MARGIN, text=turn.text[:TEXT_CHARACTERS_SHOWN] + rest, full=True, margin=_PREVIEW_MARGIN)
     _show_left_out(preview.left_out)
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)

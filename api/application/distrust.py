@@ -61,8 +61,12 @@ class Distrusts:
         """Append that sources are distrusted. See `MemoryStore.distrust`."""
         source, work = self.distrusting(turns, sessions, actor=actor, maker=maker, reason=reason)
         made = self._visible.transact(work, dry_run=dry_run)
-        at = to_datetime(made.recorded_at)
-        return Distrust(position=None if dry_run else made.position, at=at, source=source, covers=self.covers(source))
+        return Distrust(
+            position=None if dry_run else made.position,
+            at=to_datetime(made.recorded_at),
+            source=source,
+            covers=self.covers(source),
+        )
 
     def covers(self, source: SourceDistrusted) -> int:
         """Return how many turns and facts are of a source."""

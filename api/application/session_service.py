@@ -253,19 +253,18 @@ class Switches:
             of = self._asked_for(agent)
         to = self._states.id_of(self._agents.new_session_name() if name is None else name, of)
         to = to if entered is None else entered.session
-        asked = SwitchRequest(
-            agent=agent,
-            reason=reason,
-            from_=left,
-            to=to,
-            at=None if at is None else self._switch_point(at, reason, to=name and to, left=here),
-            title=title and self._visible.log.redaction().text(title),
-            scope=of if left is None and left_by(moved, reason=reason, to=to) is None else scope,
-        )
         given = current_request_key() if how.get("key") is None else how["key"]
         return partial(
             commands.switch,
-            asked=asked,
+            asked=SwitchRequest(
+                agent=agent,
+                reason=reason,
+                from_=left,
+                to=to,
+                at=None if at is None else self._switch_point(at, reason, to=name and to, left=here),
+                title=title and self._visible.log.redaction().text(title),
+                scope=of if left is None and left_by(moved, reason=reason, to=to) is None else scope,
+            ),
             states=self._states,
             known_agent=self._agents.known,
             turns=turns,
@@ -480,8 +479,9 @@ class Sessions:
 
     def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
         turn, key = checked_turn(new)
-        session_id = self._visible.id_of(new.session)
-        return partial(commands.record_turn, session_id=session_id, turn=turn, states=self._states, key=key)
+        return partial(
+            commands.record_turn, session_id=self._visible.id_of(new.session), turn=turn, states=self._states, key=key
+        )
 
     def record_behind(
         self, session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], *, expected: Version

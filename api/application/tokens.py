@@ -37,13 +37,6 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.files import make_folder, read_file, write_unsynced
 
 
-def _already_created(key: str, position: Position) -> errors.DuplicateKey:
-    return errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=position).saying(
-        f"a token was created with the key {key!r}, at position {position}; its secret cannot be shown again",
-        hint="revoke that token, and create another one with a new key",
-    )
-
-
 def revoke(tx: Transaction, ids: Sequence[str]) -> list[str]:
     """Revoke tokens. Return the ids of those that are known and were not revoked before."""
     state = tx.fold(TOKENS_STREAM, evolve_tokens) or _NONE
@@ -127,7 +120,10 @@ class Tokens:
 
         def create(tx: Transaction) -> None:
             if key is not None and (taken := tx.position_of(TOKENS_STREAM, key)) is not None:
-                raise _already_created(key, Position(taken))
+                raise errors.DuplicateKey(stream=TOKENS_STREAM, key=key, position=Position(taken)).saying(
+                    f"a token was created with the key {key!r}, at position {taken}; its secret cannot be shown again",
+                    hint="revoke that token, and create another one with a new key",
+                )
             tx.append(TOKENS_STREAM, created, key=key)
             if ends is not None:
                 former = (tx.fold(TOKENS_STREAM, evolve_tokens) or _NONE)[ends.id].token

@@ -372,8 +372,11 @@ class VisibleEvents:
         """Return the error for an id that no session has. It names the closest ids, if they can be read."""
         try:
             titles = {item: title for item, title in self._titles().items() if self.shows_session(item)}
-            titled = [other for other, title in titles.items() if title == session_id]
-            return errors.UnknownSession(session_id, closest=closest(session_id, titles), titled=titled)
+            return errors.UnknownSession(
+                session_id,
+                closest=closest(session_id, titles),
+                titled=[other for other, title in titles.items() if title == session_id],
+            )
         except Exception:  # Whatever is wrong with the views, the error of the caller is another one.
             return errors.UnknownSession(session_id)
 

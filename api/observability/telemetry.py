@@ -7,7 +7,7 @@ labels of the application: only names defined by mnemolog, numbers, and classes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -96,11 +96,7 @@ def recall_timer(telemetry: Telemetry | None) -> Timed:
     if telemetry is None:
         return untimed
     seconds = {"mnemolog.recall": RECALL_SECONDS, "mnemolog.recall.leg": LEG_SECONDS}
-
-    def timed_recall(name: str, **facts: str) -> AbstractContextManager[None]:
-        return timed(telemetry, seconds[name], **facts)
-
-    return timed_recall
+    return lambda name, **facts: timed(telemetry, seconds[name], **facts)
 
 
 def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
@@ -130,15 +126,6 @@ def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) ->
     """
     of = {"log": log.log_id}
 
-    def head() -> Observed:
-        yield log.head().position, of
-
-    def damaged() -> Observed:
-        yield int(bool(log.engine.seen.lost or log.engine.seen.warnings)), of
-
-    def wal_bytes() -> Observed:
-        yield wal_checkpointer.size_bytes(log.path), of
-
     def lag() -> Observed:
         end = log.head().position
         reached = {"views": projections.views_position(), "vectors": projections.projector_status().position}
@@ -146,19 +133,13 @@ def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) ->
             if position is not None:
                 yield max(0, end - position), of | {"projection": name}
 
-    def items() -> Observed:
-        yield Quarantine(layout.quarantine).status().items, of
-
-    def size() -> Observed:
-        yield Quarantine(layout.quarantine).status().bytes, of
-
-    asked = {
-        HEAD: head,
-        DAMAGED: damaged,
-        WAL_BYTES: wal_bytes,
+    asked: dict[str, Callable[[], Observed]] = {
+        HEAD: lambda: [(log.head().position, of)],
+        DAMAGED: lambda: [(int(bool(log.engine.seen.lost or log.engine.seen.warnings)), of)],
+        WAL_BYTES: lambda: [(wal_checkpointer.size_bytes(log.path), of)],
         LAG: lag,
-        QUARANTINE_ITEMS: items,
-        QUARANTINE_BYTES: size,
+        QUARANTINE_ITEMS: lambda: [(Quarantine(layout.quarantine).status().items, of)],
+        QUARANTINE_BYTES: lambda: [(Quarantine(layout.quarantine).status().bytes, of)],
     }
     return {name: _answering(ask) for name, ask in asked.items()}
 

@@ -104,8 +104,9 @@ def make_backup(
     witnesses = [Witness("the open store", log.head())]  # Raises for a store that is closed.
     _refuse_inside(store, target, keys)
     if not replace and (target / BACKUP_FILE).exists():
-        hint = Hint("nothing was changed; name another folder, or replace that backup: ", again(replace=True))
-        raise errors.BackupRefused(target, "it has an earlier backup").saying(hint=hint)
+        raise errors.BackupRefused(target, "it has an earlier backup").saying(
+            hint=Hint("nothing was changed; name another folder, or replace that backup: ", again(replace=True))
+        )
     require_free(target, of=log_id if replace else None)
     if replace and (target / BACKUP_FILE).exists():
         earlier = read_manifest(target)
@@ -124,13 +125,12 @@ def make_backup(
     except errors.MnemologError as error:
         structured_log.error("backup.failed", target=target, error=error)
         raise
-    head = Head(position=manifest.head, digest=manifest.digest, log_id=log_id)
     known = None if kept is None else str(kept.path.parent.absolute())
     made_now = KnownBackup(
         path=str(target.absolute()),
         keys=known,
         created_at=manifest.created_at,
-        head=head,
+        head=Head(position=manifest.head, digest=manifest.digest, log_id=log_id),
         failed=failed_commands(store),
     )
     remember_backup(store, made_now)
@@ -300,8 +300,9 @@ def restore_backup(
     require_free(folder)
     try:
         with temporary_folder(_RESTORING, folder) as temporary:
-            moved = counting(progress, manifest.log.size_bytes)
-            copy_described(manifest.log, source, temporary / LOG_FILE, moved=moved)
+            copy_described(
+                manifest.log, source, temporary / LOG_FILE, moved=counting(progress, manifest.log.size_bytes)
+            )
             if keys is not None:
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             _verify(temporary, manifest, keys=keys is not None, progress=progress)
@@ -531,9 +532,8 @@ def _target(source: EventLog, place: Path, address: LogAddress | None, *, dry_ru
 def _note_move(source: EventLog, copy: EventLog, where: str, head: Head) -> None:
     """Note in the source that it was moved. Raises `BackupRefused` if it has grown, `InvalidInput` for one log."""
     if not source.engine.set_moved_to(where, head=head.position):
-        hint = "the copy stays, and the store was not moved: stop all of its writers, then run the copy again"
         raise errors.BackupRefused(source.path.parent, "events were recorded in it while it was copied").saying(
-            hint=hint
+            hint="the copy stays, and the store was not moved: stop all of its writers, then run the copy again"
         )
     if copy.usable_engine.moved_to():  # The URLs differ, and name the same database.
         source.engine.set_moved_to("", head=head.position)

@@ -181,8 +181,15 @@ def log_issue(where: str, state: str, why: str, *, action: str) -> IssueWithFix:
 
 def keys_issue(folder: Path, trouble: errors.KeysMissing, *, state: str) -> IssueWithFix:
     """Return what prevents content from being read."""
-    action = sentence(put_keys_back(folder, trouble))
-    return issue("keys", trouble.path.name, state, "log", why=str(trouble), matters=_KEYS_MATTER, action=action)
+    return issue(
+        "keys",
+        trouble.path.name,
+        state,
+        "log",
+        why=str(trouble),
+        matters=_KEYS_MATTER,
+        action=sentence(put_keys_back(folder, trouble)),
+    )
 
 
 def issue(
@@ -195,9 +202,8 @@ def issue(
     matters: str,
     action: str,
     fix: Callable[[], str] | None = None,
-    last: bool = False,
 ) -> IssueWithFix:
-    """Return what is wrong, with its fix if there is one; `last`: it has to wait until all others are done."""
+    """Return what is wrong, with its fix if there is one."""
     found = Issue(
         what=what,
         where=where,
@@ -208,7 +214,7 @@ def issue(
         action=action,
         fixable=fix is not None,
     )
-    return IssueWithFix(found, fix, last)
+    return IssueWithFix(found, fix)
 
 
 def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator[IssueWithFix]:
@@ -271,18 +277,29 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
         return
     target = free(folder.with_name(f"{folder.name}-backup"))
     keys: dict[str, Any] = {} if log.keyring is None else {"keys": free(folder.with_name(f"{folder.name}-keys"))}
-    matters = "What the log loses can be restored from a backup only."
-    action = Hint(remedy("backup", target, **keys), " makes one; keep it on another disk.")
-    yield issue("backup", context.layout.known_backups.name, state, "note", why=why, matters=matters, action=action)
+    yield issue(
+        "backup",
+        context.layout.known_backups.name,
+        state,
+        "note",
+        why=why,
+        matters="What the log loses can be restored from a backup only.",
+        action=Hint(remedy("backup", target, **keys), " makes one; keep it on another disk."),
+    )
 
 
 def check_moved(log: EventLog) -> Iterator[IssueWithFix]:
     """Yield that the log was moved and takes no more events."""
     if moved_to := log.usable_engine.moved_to():
-        why = f"it was moved to {moved_to}"
-        action = "Use the store there; docs/moving.md says how to give up the move."
-        matters = "It takes no more events. Reads continue."
-        yield issue("store", "the log", "moved", "note", why=why, matters=matters, action=action)
+        yield issue(
+            "store",
+            "the log",
+            "moved",
+            "note",
+            why=f"it was moved to {moved_to}",
+            matters="It takes no more events. Reads continue.",
+            action="Use the store there; docs/moving.md says how to give up the move.",
+        )
 
 
 def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
@@ -290,24 +307,30 @@ def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     folder = context.layout.folder.absolute()
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LITTLE_ROOM_BYTES and not log.is_read_only:
-        why = f"its file system has {free_bytes:,} bytes left"
-        action = f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes."
-        yield issue("store", ".", "full", "problem", why=why, matters="Soon nothing can be recorded.", action=action)
+        yield issue(
+            *("store", ".", "full", "problem"),
+            why=f"its file system has {free_bytes:,} bytes left",
+            matters="Soon nothing can be recorded.",
+            action=f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes.",
+        )
     for path in (context.layout.keys, context.layout.log):
         if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-            action = f"`chmod 600 {shlex.quote(str(folder / path.name))}` leaves it to its owner."
-            matters = "Other users of this machine may read it, and with both files all content."
-            why = f"its mode is {mode:04o}"
-            yield issue("store", path.name, "exposed", "note", why=why, matters=matters, action=action)
+            yield issue(
+                *("store", path.name, "exposed", "note"),
+                why=f"its mode is {mode:04o}",
+                matters="Other users of this machine may read it, and with both files all content.",
+                action=f"`chmod 600 {shlex.quote(str(folder / path.name))}` leaves it to its owner.",
+            )
     inner = [path.parent for path in sorted(folder.glob("*/log.db"))]
     if (folder.parent / "log.db").exists() or inner:
-        where = str(inner[0].name) if inner else ".."
-        why = "a store lies in the folder of another one"
-        matters = "A backup of the outer store leaves the inner one out; deleting the outer one deletes both."
         store = inner[0] if inner else folder
         line = shlex.join(["mv", str(store), str(free((folder if inner else folder.parent).parent / store.name))])
-        action = f"End all processes that use it, and move it: `{line}`."
-        yield issue("store", where, "nested", "note", why=why, matters=matters, action=action)
+        yield issue(
+            *("store", store.name if inner else "..", "nested", "note"),
+            why="a store lies in the folder of another one",
+            matters="A backup of the outer store leaves the inner one out; deleting the outer one deletes both.",
+            action=f"End all processes that use it, and move it: `{line}`.",
+        )
 
 
 def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]:
@@ -322,10 +345,12 @@ def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]
         if models.own is not None and context.active is not None:
             context.projections.vectors()
     except (errors.ModelUnavailable, errors.ModelMismatch) as error:
-        severity: Severity = "problem" if given else "note"
-        matters, action = "Recalls search by words only, and new turns get no vectors.", sentence(error.hint)
-        state = Drift.MISSING.value
-        yield issue("model", str(models.own), state, severity, why=str(error), matters=matters, action=action)
+        yield issue(
+            *("model", str(models.own), Drift.MISSING.value, "problem" if given else "note"),
+            why=str(error),
+            matters="Recalls search by words only, and new turns get no vectors.",
+            action=sentence(error.hint),
+        )
 
 
 def check_names(context: StoreContext) -> Iterator[IssueWithFix]:
@@ -334,10 +359,15 @@ def check_names(context: StoreContext) -> Iterator[IssueWithFix]:
         for what, query in _NAMES.items():
             names = {name for (name,) in fetch(connection, query)}
             for name in sorted(item for item in names if normalized("NFC", item) in names - {item}):
-                why = f"{name!a} and {normalized('NFC', name)!a} look the same"
-                matters = "They stay apart: what is in one is not in the other. New names are composed (NFC)."
-                action = "Write the one that is meant as `where` has it; nothing has to be done."
-                yield issue("names", f"{what} {name!a}", "double", "note", why=why, matters=matters, action=action)
+                yield issue(
+                    "names",
+                    f"{what} {name!a}",
+                    "double",
+                    "note",
+                    why=f"{name!a} and {normalized('NFC', name)!a} look the same",
+                    matters="They stay apart: what is in one is not in the other. New names are composed (NFC).",
+                    action="Write the one that is meant as `where` has it; nothing has to be done.",
+                )
 
 
 def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
@@ -514,28 +544,36 @@ def _whole(
     except (errors.LogDamaged, errors.StoreReplaced, errors.LogUnreachable) as error:
         yield _of_the_log(folder, error)
     except errors.MnemologError as error:
-        state, matters = Drift.UNREADABLE.value, "It could not be checked."
-        yield issue("store", name, state, "problem", why=str(error), matters=matters, action=error.hint)
+        yield issue(
+            *("store", name, Drift.UNREADABLE.value, "problem"),
+            why=str(error),
+            matters="It could not be checked.",
+            action=error.hint,
+        )
     looked.not_checked.append(f"{name}, to the end")
 
 
 def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced | errors.LogUnreachable) -> IssueWithFix:
     if isinstance(error, errors.LogUnreachable):
-        matters, action = _AWAY_MATTERS, sentence(error.hint)
-        return issue("store", "the log", _AWAY, "problem", why=str(error), matters=matters, action=action)
+        return issue(
+            *("store", "the log", _AWAY, "problem"),
+            why=str(error),
+            matters=_AWAY_MATTERS,
+            action=sentence(error.hint),
+        )
     if isinstance(error, errors.StoreReplaced):
         return log_issue(error.path.name, Drift.REPLACED.value, str(error), action=sentence(error.hint))
-    action = Hint(f"Keep {folder} as evidence; ", restore_newest_backup(folder), ".")
-    return log_issue("log.db", Drift.DAMAGED.value, str(error), action=action)
+    return log_issue(
+        *("log.db", Drift.DAMAGED.value, str(error)),
+        action=Hint(f"Keep {folder} as evidence; ", restore_newest_backup(folder), "."),
+    )
 
 
 def _fix(context: StoreContext, found: Iterable[IssueWithFix]) -> list[Issue]:
     """Apply the fixes, those that have to wait last, and return the issues in the order in which they were found."""
-    numbered = list(enumerate(found))
-    done: dict[int, Issue] = {}
-    for number, item in sorted(numbered, key=lambda pair: pair[1].last):
-        done[number] = _fixed(item)
-    return [done[number] for number, _ in numbered]
+    numbered = sorted(enumerate(found), key=lambda pair: pair[1].last)
+    done = {number: _fixed(item) for number, item in numbered}
+    return [done[number] for number in sorted(done)]
 
 
 def _fixed(item: IssueWithFix) -> Issue:

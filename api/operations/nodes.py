@@ -199,8 +199,7 @@ class Nodes:
 
     def _note(self, position: Position | None = None, *, opened: bool = False) -> None:
         assert self._table is not None
-        purged = self._purged_to()
-        self._table.note(self._node, self._label, position=position, purged=purged, opened=opened)
+        self._table.note(self._node, self._label, position=position, purged=self._purged_to(), opened=opened)
         if position is not None:
             self._noted, self._note_at = position, time.monotonic() + NOTE_S
 
