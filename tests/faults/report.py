@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -59,6 +60,10 @@ class Report(msgspec.Struct, kw_only=True):
     faiss: str
     python: str
     system: str
+    date: str = ""
+    """When the last of its runs ended."""
+    commit: str = ""
+    """Of which state that run was; each row says of which it is."""
     rows: list[Row]
 
 
@@ -82,6 +87,8 @@ def write(path: Path, rows: Iterable[Row], *, collected: Sequence[tuple[str | No
         faiss=faiss.__version__,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
+        date=time.strftime("%Y-%m-%d"),
+        commit=commit(),
         rows=sorted((kept | fresh).values(), key=_place),
     )
     source.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
@@ -90,19 +97,20 @@ def write(path: Path, rows: Iterable[Row], *, collected: Sequence[tuple[str | No
 
 def page(report: Report) -> str:
     """Return the page that shows a report."""
-    seconds = sum(row.seconds for row in report.rows)
-    failures = sum(row.failures for row in report.rows)
+    commits = {row.commit.removesuffix("-dirty") for row in report.rows}
+    figures = {
+        "date": report.date,
+        "commit": report.commit,
+        "versions": f"SQLite {report.sqlite}, FAISS {report.faiss}, Python {report.python}, {report.system}",
+        "promises": sum(any(row.promise == name and row.cases > row.skipped for row in report.rows) for name in PROMISES),
+        "tests": len(report.rows),
+        "tried": f"{sum(row.tried for row in report.rows):,}",
+        "failures": f"{sum(row.failures for row in report.rows):,}",
+        "hours": f"{sum(row.seconds for row in report.rows) / 3600:.1f}",
+        "commits": len(commits),
+    }
     lines = [
-        "# Faults",
-        "",
-        "What the store promises, how often each promise was tried, and how often it failed. `make faults` writes",
-        "this page from [faults.json](faults.json). Each row gives the scale (`ci`: with every change, or `nightly`)",
-        "and the seed; the same seed repeats the same tries:",
-        "",
-        "    make faults SCALE=nightly ONLY=P3 SEED=1",
-        "",
-        f"SQLite {report.sqlite}, FAISS {report.faiss}, Python {report.python}, {report.system}. "
-        f"{failures:,} failures in {seconds:,.0f} seconds.",
+        Path(__file__).with_name("report_head.md").read_text(encoding="utf-8").strip().format_map(figures),
         "",
         "| | promise | tests | tried | failures | seconds | scale |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
@@ -116,8 +124,9 @@ def page(report: Report) -> str:
             lines.append(f"| {name} | {title} | 0 | {NOT_TESTED} | | | |")
     lines += [
         "",
-        "`tried` counts kills, flips, cuts, scripts and so on; for tests that do not count, their cases.",
-        "[Simulation](../simulation.md) lists the long runs of P20 and what they found.",
+        Path(__file__).with_name("report_found.md").read_text(encoding="utf-8").strip(),
+        "",
+        "## Every test",
         "",
         "| | test | claim | tried | failures | seconds | scale | seed |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | ---: |",
