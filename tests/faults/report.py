@@ -102,7 +102,9 @@ def page(report: Report) -> str:
         "date": report.date,
         "commit": report.commit,
         "versions": f"SQLite {report.sqlite}, FAISS {report.faiss}, Python {report.python}, {report.system}",
-        "promises": sum(any(row.promise == name and row.cases > row.skipped for row in report.rows) for name in PROMISES),
+        "promises": sum(
+            any(row.promise == name and row.cases > row.skipped for row in report.rows) for name in PROMISES
+        ),
         "tests": len(report.rows),
         "tried": f"{sum(row.tried for row in report.rows):,}",
         "failures": f"{sum(row.failures for row in report.rows):,}",
