@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import tempfile
 from multiprocessing.util import get_temp_dir
 
 import pytest
@@ -19,6 +20,22 @@ from tests.support import FakeClock, HashEncoder
 # No test is timed: on a busy machine an example may take as long as it likes.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+MEMORY = "/dev/shm"
+"""Where files of tests are: on a disk the tests mostly wait for syncs, and no test takes the power away.
+
+Child processes use it too. With `--scale nightly`, and where `TMPDIR` is set, files are on the disk.
+"""
+MEMORY_BYTES_MIN = 4 << 30
+
+
+def has_room_in_memory():
+    """Return whether the files of tests can be in memory: there is room, and programs may be started there."""
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return False
+    found = os.statvfs(MEMORY)
+    return found.f_bavail * found.f_frsize >= MEMORY_BYTES_MIN and not found.f_flag & os.ST_NOEXEC
 
 
 def pytest_addoption(parser):
@@ -45,6 +62,8 @@ def pytest_configure(config):
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     ):  # As `nohup make test &` starts it: children would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.option.scale == "ci" and has_room_in_memory():
+        os.environ["TMPDIR"], tempfile.tempdir = MEMORY, MEMORY
     get_temp_dir()  # For sockets of processes, and kept: a temporary folder that a test sets has too long a path.
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
@@ -70,7 +89,8 @@ def is_local(item):
 
 
 def pytest_report_header(config):
-    return f"mnemolog: --seed {config.option.seed} --scale {config.option.scale}, commit {commit()}"
+    files = f"files of tests in {tempfile.gettempdir()}"
+    return f"mnemolog: --seed {config.option.seed} --scale {config.option.scale}, commit {commit()}, {files}"
 
 
 def pytest_terminal_summary(terminalreporter):
