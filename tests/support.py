@@ -19,7 +19,7 @@ import pytest
 
 from mnemolog import MemoryStore, SessionSummary
 from mnemolog.adapters.support import shared_store
-from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import as_commands, begin
 from mnemolog.domain.events import SessionStarted, TurnRecorded
@@ -346,7 +346,7 @@ def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
         states = {name: tx.fold(session_stream(name), evolve, visible_of(store).states.known) for name in sessions}
         found.append({name: state_digest(state) for name, state in states.items() if state is not None})
 
-    log_of(store).appends.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
+    store.parts.log.appends.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
     return found
 
 

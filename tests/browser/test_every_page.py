@@ -93,8 +93,7 @@ def scrolls_sideways(page):
 def test_hostile_text_is_shown_and_does_nothing(visit, reading, address):
     """No dialog, no element made of it, no link that runs it, no title taken: whether it is stored or in the URL."""
     person = visit(reading, refusable=True, window=NARROW)
-    answer = person.page.goto(address)
-    assert answer.status < 500
+    assert person.page.goto(address).status < 500
     assert person.page.evaluate(PLANTED) == []
     assert "taken" not in person.page.title()
     assert not scrolls_sideways(person.page)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from mnemolog import MemoryStore, MnemologError
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.sqlite import driver
 from tests.support import HashEncoder, in_thread
 
@@ -86,7 +85,7 @@ def change_until_told(pipe: Connection, folder: str, backup: str, rounds: int) -
             store.session(f"gone {number}").record("user", "to be forgotten" * 100)
             if number % 3 == 0:
                 store.forget(session=f"gone {number}", reason="asked")
-            with log_of(store).engine.pool.connect() as connection:
+            with store.parts.log.engine.pool.connect() as connection:
                 connection.exec_driver_sql(f"PRAGMA wal_checkpoint({('PASSIVE', 'RESTART', 'TRUNCATE')[number % 3]})")
             if number % 20 == 0:
                 store.backup(backup, keys=f"{backup}-keys", replace=True)

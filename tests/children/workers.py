@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from mnemolog import MemoryStore, NewTurn, composition
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
@@ -166,7 +165,7 @@ class Deadly:
 def die_between_commit_and_return(pipe: Connection, folder: str, label: str, size: int) -> None:
     """Append one keyed batch and be killed after its commit, before the call returns."""
     store = open_store(folder, "s")
-    log_of(store).followers.listen(Deadly(pipe))  # type: ignore[arg-type]
+    store.parts.log.followers.listen(Deadly(pipe))  # type: ignore[arg-type]
     store.record_many(batch_of("s", label, size, keyed=True))
     pipe.send("returned")
 
@@ -210,16 +209,14 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
     match kind:
         case "version":  # The session's start is the first version of its stream.
             expected = Version(number + 1)
-            return (
-                log_of(store).appends.transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
-            )
+            return store.parts.log.appends.transact(
+                lambda tx: tx.append("session/race", turn, expected=expected)
+            ).position
         case "no stream":
             start = SessionStarted(agent="a", title=text)
-            return (
-                log_of(store)
-                .appends.transact(lambda tx: tx.append(f"session/n{number}", start, expected=NO_STREAM))
-                .position
-            )
+            return store.parts.log.appends.transact(
+                lambda tx: tx.append(f"session/n{number}", start, expected=NO_STREAM)
+            ).position
         case "key":
             return store.record("race", "user", text, key=f"k{number}").position
         case "session":

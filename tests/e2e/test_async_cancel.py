@@ -83,8 +83,7 @@ async def test_cancelled_at_any_moment_a_write_is_there_once_after_its_retry(fol
             halves = [text[-1] for text in await asyncio.to_thread(said, store)]
             assert halves.count("a") == halves.count("b")
         await asyncio.gather(*(both(n) for n in range(200)))
-    found = texts(folder)
-    assert sorted(found) == sorted(f"{n}{half}" for n in range(200) for half in "ab")
+    assert sorted(texts(folder)) == sorted(f"{n}{half}" for n in range(200) for half in "ab")
 
 
 def said(store):

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, UnknownSession
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import Micros, to_datetime
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.e2e.test_cli import refused
@@ -99,18 +98,18 @@ def test_an_event_is_shown_with_all_its_columns(store):
         with pytest.raises(InvalidInput):
             store.audit.event(position)
     found, before = store.audit.event(2), store.audit.event(1)
-    (row,) = [row for page in log_of(store).stored_rows(after=1, upto=2, batch_max=1) for row in page]
+    (row,) = [row for page in store.parts.log.stored_rows(after=1, upto=2, batch_max=1) for row in page]
     columns = (found.position, found.stream.encode(), found.version, found.topic.encode(), found.state)
     assert (*columns, found.key.encode(), found.recorded_at, bytes.fromhex(found.digest)) == row
     assert found.at == to_datetime(Micros(found.recorded_at))
     assert (found.previous_digest, found.link_holds, found.unreadable) == (before.digest, True, None)
     assert found.event == next(store.events(after=1)).event
-    assert (before.previous_digest, before.link_holds) == (log_of(store).genesis.hex(), True)
+    assert (before.previous_digest, before.link_holds) == (store.parts.log.genesis.hex(), True)
 
 
 def test_a_damaged_event_is_shown_as_it_is(store, tmp_path):
     """What cannot be read is said, what can is shown; an event behind it has a link that does not hold either."""
-    tampering = Tampering(copy_store(log_of(store), tmp_path / "copy") / LOG_FILE)
+    tampering = Tampering(copy_store(store.parts.log, tmp_path / "copy") / LOG_FILE)
     tampering.write(2, state=b"\xc0", recorded_at=-(2**63), topic=b"turn.\xff.v1")
     tampering.execute("DELETE FROM events WHERE position = 5")
     tampering.put_triggers_back()

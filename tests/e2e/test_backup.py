@@ -13,7 +13,6 @@ from pysqlite3 import dbapi2
 
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.display import Bytes
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.infra import sqlite as copying
@@ -588,11 +587,10 @@ def test_a_restore_opens_the_content_with_the_keys(filled, tmp_path):
 
 def test_an_event_that_cannot_be_decoded_is_backed_up_and_restored_as_it_was_recorded(filled, tmp_path):
     """Its digest proves the copy: a store that works can be backed up."""
-    log_of(filled).appends.transact(lambda tx: tx.append_stored("session/other", "turn.recorded.v99", b"\x80"))
+    filled.parts.log.appends.transact(lambda tx: tx.append_stored("session/other", "turn.recorded.v99", b"\x80"))
     assert not filled.verify().sound
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
-    restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
-    assert restored.head == filled.head().position
+    assert restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys").head == filled.head().position
 
 
 def test_a_copy_of_keys_that_a_killed_backup_left_is_deleted_by_the_next(filled, tmp_path):

@@ -290,8 +290,7 @@ def test_all_calls_work_inside_the_scope_and_below_it(folder, way):
         assert {hit.session for hit in store.recall("sentinel").hits} == {"alice", "trip"}
         assert {hit.session for hit in store.recall("sentinel", scope=f"{ALICE}/trips").hits} == {"trip"}
         alice.set("colour", "blue")
-        branch = alice.branch("branched")
-        assert branch.get("colour") == "blue"
+        assert alice.branch("branched").get("colour") == "blue"
         assert store.switch("next", reason="new", agent="hers", session="alice").scope == ALICE
         assert store.switch("first", reason="new", agent="unheard").scope == ALICE
         assert store.current("hers").id == f"{ALICE}/next"
@@ -300,8 +299,7 @@ def test_all_calls_work_inside_the_scope_and_below_it(folder, way):
         assert store.audit.event(turn.position).event.text == "the sentinel has a twin"
         assert [item.session for item in store.audit.diff(turn.position - 1, turn.position).sessions] == ["alice"]
         assert {moment.session for moment in store.audit.timeline()} >= {"alice", "trip"}
-        prefetched = alice.prefetch("sentinel", scope="")
-        assert prefetched.wait(10)
+        assert alice.prefetch("sentinel", scope="").wait(10)
         assert {hit.session for hit in alice.prefetch_result().recall.hits} == {"alice", "trip"}
         assert store.forget(positions=[turn.position]).events == 1
         assert store.forget(scope=f"{ALICE}/trips").sessions == ("trip",)

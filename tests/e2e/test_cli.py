@@ -11,7 +11,6 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.switching import agent_stream
@@ -94,7 +93,7 @@ def branched(memory):
             (session_stream("b-1"), SessionEnded()),
             (agent_stream("ada"), SessionSwitched(from_="b-1", to="c-1", reason="compress")),
         ]
-        log_of(store).appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
+        store.parts.log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
     return memory
 
 

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import copy_store
 from tests.support import HashEncoder, Picky
@@ -92,7 +91,7 @@ def test_doctor_goes_from_one_to_zero(memory, run):
 def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path, run):
     """An older copy of log.db under newer vectors: loud everywhere, also after the vectors were set aside."""
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
-        older = copy_store(log_of(store), tmp_path / "older")
+        older = copy_store(store.parts.log, tmp_path / "older")
         store.record("trip-1", "user", "to be lost")
         store.admin.catch_up_vectors()
     shutil.rmtree(older / "projections")

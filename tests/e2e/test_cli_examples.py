@@ -8,7 +8,6 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.cli.app import loaded
 from mnemolog.domain.events import AssertFact, TokenCreated
@@ -69,7 +68,7 @@ def prepared(tmp_path_factory):
         assert store.admin.hold("elsewhere", reason="case 4711").position == HELD
         assert store.propose(AssertFact("user/city", "Lisbon")).position == PROPOSED
         token = TokenCreated(id="0a1b2c3d4e5f", acts_as="alice", verbs=["read"], digest=bytes(32))
-        log_of(store).appends.transact(lambda tx: tx.append("tokens", token))
+        store.parts.log.appends.transact(lambda tx: tx.append("tokens", token))
     return folder
 
 

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.choices import LANGUAGE_STREAM
@@ -122,11 +121,11 @@ def evil(folder):
                 events.TokenCreated(id=EVIL, acts_as=EVIL, verbs=["read", EVIL], scopes=["a"], digest=bytes(32)),
             ),
         ]
-        log_of(store).appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
+        store.parts.log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
         store.forget(positions=[2], reason="a reason")
         answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
         judged = events.RecallJudged(receipt=answer.receipt, good=[answer.hits[0].position], by=EVIL)
-        log_of(store).appends.transact(lambda tx: tx.append("recalls", judged))
+        store.parts.log.appends.transact(lambda tx: tx.append("recalls", judged))
     return folder
 
 

@@ -198,8 +198,7 @@ def test_what_changed_since_is_not_handed_out(store, tmp_path, encoder, change):
     session = store.start_session("s", agent="bot")
     session.checkpoint("begin")
     session.record("user", "the secret of the harbour")
-    ticket = session.prefetch("harbour")
-    assert ticket.wait(WAIT_S)
+    assert session.prefetch("harbour").wait(WAIT_S)
     expected = PrefetchReason.SWITCHED
     if change == "rewind":
         assert session.rewind(turns=1) == 1

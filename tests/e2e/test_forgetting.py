@@ -295,8 +295,7 @@ def test_bad_wishes_are_refused_and_nothing_is_written(told):
     ):
         with pytest.raises(error):
             told.forget(**wish)
-    ended = told.end_session("a")
-    assert ended is None
+    assert told.end_session("a") is None
     with pytest.raises(InvalidInput, match="holds no content"):
         told.forget(positions=[told.head().position])
     assert told.head().position == head.position + 1
@@ -627,8 +626,7 @@ def test_the_command_shows_and_does_only_with_yes(told, run):
         assert run("forget", told.path, "--session", "a", "--dry-run", "--json").returncode == 0
     done = run("forget", told.path, "--session", "a", "--position", positions(told, "c")[0], "--yes", "--json").json
     assert done["events"] == 8
-    listed = run("forgotten", told.path, "--json").json
-    assert len(listed) == 8
+    assert len(run("forgotten", told.path, "--json").json) == 8
     assert "session.started.v1" in run("forgotten", told.path).stdout
     assert "name of a" not in run("sessions", told.path).stdout
 

@@ -127,5 +127,4 @@ def test_a_bound_distrust_does_not_reach_facts_outside(tmp_path):
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_say_it_in_the_same_sentence(page):
     """Once, as reports and certificates do."""
-    text = " ".join((Path(__file__).parents[2] / "docs" / page).read_text().split())
-    assert text.count(NOTHING_OUTSIDE) == 1
+    assert " ".join((Path(__file__).parents[2] / "docs" / page).read_text().split()).count(NOTHING_OUTSIDE) == 1

@@ -100,7 +100,7 @@ def test_every_command_says_which_key_is_needed_and_which_was_given(filled, run,
         assert ("ive the key file that has it" in said, "amaged" in said) == (True, False), command
         assert not restored.exists()
     key_file.write_text(fitting)
-    with MemoryStore.open(filled, model=None) as store, (engine := log_of(store).keyring.engine).writing():
+    with MemoryStore.open(filled, model=None) as store, (engine := store.parts.log.keyring.engine).writing():
         engine.rewrite(lambda _: bytes(40), wrapped_with=needed)
     assert f"it is damaged: the key {needed}" in run("show", filled, "trip").exited(3).stderr
 

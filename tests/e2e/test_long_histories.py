@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
 from tests.session_states import fold_all, state_digest
@@ -20,7 +20,7 @@ def open_again(folder, clock):
 
 
 def assert_like_a_fold_from_zero(store, *names):
-    states = fold_all(read_all(log_of(store)))
+    states = fold_all(read_all(store.parts.log))
     assert states
     for name in names or states:
         state = states[name]
@@ -120,7 +120,7 @@ def test_a_session_may_undo_its_last_turn_a_thousand_times(open_again):
 def test_a_session_branched_from_itself_is_refused(open_again):
     """The store cannot write it, and following it would never end: `LogDamaged` names its position."""
     with open_again() as store:
-        log_of(store).appends.transact(
+        store.parts.log.appends.transact(
             lambda tx: tx.append("session/s", SessionStarted(title="s", agent="a", parent="s", branched_at=1))
         )
         with pytest.raises(LogDamaged, match="position 1: "):

@@ -60,8 +60,7 @@ def test_an_answer_says_what_was_read_and_repeats_after_more_was_said(asked_of):
 def test_a_long_message_is_no_answer_to_itself(asked_of):
     """A chat records it, and then recalls it."""
     asked = long_question("Where did we leave the kayak?", 5_000, 1, 1)
-    turn = asked_of.session("s").record("user", asked)
-    assert turn.position in asked_of.recall(asked).skipped
+    assert asked_of.session("s").record("user", asked).position in asked_of.recall(asked).skipped
 
 
 NOTHING = "The meeting went on for a while and nothing was decided. "

@@ -9,7 +9,6 @@ import pytest
 
 import mnemolog
 from mnemolog import AsyncMemoryStore, MemoryStore, ModelUnavailable
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.choices import MODELS_STREAM
 from mnemolog.domain.errors import EncodingFailed, ModelWarning, install_command
 from mnemolog.domain.events import ModelActivated
@@ -135,8 +134,7 @@ def test_an_open_handle_switches_when_another_one_activates(store, folder, both)
         second = store.models.activate(both[1]).fingerprint
         assert model_of(other) == second != first
         assert other.parts.projections.vectors().fingerprint == second
-        taken = session.prefetch_result(wait_s=60)
-        assert taken.reason == "other-model"
+        assert session.prefetch_result(wait_s=60).reason == "other-model"
         store.models.activate(both[0])
         assert model_of(other) == first
 
@@ -311,9 +309,9 @@ def test_an_empty_store_takes_an_activation(folder, both):
 def test_activations_outside_their_stream_and_unknown_models_in_it_do_no_harm(store, folder):
     """An event of a model that nobody has silences the vectors, not the store."""
     wild = ModelActivated(fingerprint="ab" * 32, model="../no such place", dimension=3, retain_every_n_turns=99)
-    log_of(store).appends.transact(lambda tx: [tx.append("elsewhere", wild).position])
+    store.parts.log.appends.transact(lambda tx: [tx.append("elsewhere", wild).position])
     first = model_of(store)
-    log_of(store).appends.transact(lambda tx: [tx.append(MODELS_STREAM, wild).position])
+    store.parts.log.appends.transact(lambda tx: [tx.append(MODELS_STREAM, wild).position])
     assert store.recall("number7").legs == ("text",)
     assert store.verify().sound
     assert store.status().head == store.replay().position == head(store)

@@ -332,8 +332,7 @@ def test_a_backup_has_the_keys_as_a_file(node, tmp_path):
         store.session("trip").record("user", "later")
         assert store.backup(tmp_path / "again", keys=tmp_path / "keys").keys
     for number, keys in enumerate((tmp_path / "keys", tmp_path / "a")):
-        restored = restore_backup(tmp_path / "backup", tmp_path / f"r{number}", keys=keys)
-        assert restored.digest == made.digest
+        assert restore_backup(tmp_path / "backup", tmp_path / f"r{number}", keys=keys).digest == made.digest
         with MemoryStore.open(tmp_path / f"r{number}", model=None) as store:
             assert [turn.text for turn in store.turns("trip")] == texts
             assert store.verify(contents=True).sound

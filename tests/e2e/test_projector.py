@@ -208,8 +208,7 @@ def test_a_text_that_the_model_refuses_stops_it_there_until_a_rebuild(folder, wh
     with MemoryStore.open(folder, model=None) as store:
         positions = record(store, *texts)
     with MemoryStore.open(folder, model=encoder) as store:
-        now = wait_for(store, "backing off")
-        assert now.error.startswith(f"position {positions[where]}: ")
+        assert wait_for(store, "backing off").error.startswith(f"position {positions[where]}: ")
         assert store.parts.projections.vectors().projection().covers == positions[where] - 1
         answer = store.recall("tea", mode="vector")
         assert [hit.text for hit in answer.hits if hit.text in texts[where:]] == []
@@ -246,8 +245,7 @@ def test_a_thread_that_dies_is_reported_and_not_waited_for(folder):
     encoder = Failing(Fatal("gone"))
     with MemoryStore.open(folder, model=encoder) as store, MemoryStore.open(folder, model=None) as other:
         last = record(store, "tea")[-1]
-        now = wait_for(store, "dead")
-        assert now.error == "Fatal: gone"
+        assert wait_for(store, "dead").error == "Fatal: gone"
         wait_until(lambda: projector_threads() == [], what="the end of the thread")
         assert state(other).state == "dead"
         encoder.wrong = None

@@ -178,8 +178,7 @@ def test_what_is_left_of_a_large_budget_holds_the_other_side_of_exchanges(store,
     assert trip.context("Ribeira").positions == (6, asked, reply), "all that the user said before it"
     assert store.context("river", roles=["user"]).positions == (asked,)
     assert trip.context("river", as_of=asked).positions == (asked,)
-    strict = store.context("river Ribeira", min_relevance=1.0)
-    assert not strict
+    assert not store.context("river Ribeira", min_relevance=1.0)
 
 
 @pytest.mark.local

@@ -9,7 +9,7 @@ from mnemolog.adapters.support.store_access import trusted, visible_of
 from mnemolog.domain.scope import covered
 from mnemolog.projections.maintenance.tables import compare
 from mnemolog.projections.recall.prefetch import PrefetchReason
-from tests.support import FakeClock, HashEncoder, blocks_of, log_of, projections_of
+from tests.support import FakeClock, HashEncoder, blocks_of, projections_of
 
 pytestmark = pytest.mark.local
 
@@ -170,7 +170,7 @@ def test_nothing_distrusted_is_in_any_answer(tmp_path, seed):
             assert {hit.position for hit in before} == {at for at in world.turns if at <= then} - world.gone(then)
             assert all(not found & world.gone(then) for found in answers(world, as_of=then))
             with projections_of(store).current_views().database.reading() as connection:
-                assert str(compare(connection, log_of(store), upto=store.head().position)) == ""
+                assert str(compare(connection, store.parts.log, upto=store.head().position)) == ""
         for position in world.distrusts:
             store.trust_again(position)
         assert {hit.position for hit in store.recall("tea", 1_000, mode="text", **EVERYTHING)} == set(world.turns)

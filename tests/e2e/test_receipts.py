@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, Weights
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.position import to_datetime
 from mnemolog.projections.context.token_counting import ESTIMATE
@@ -184,7 +183,7 @@ def served_by(store):
 
 
 def append_receipt(store, receipt):
-    log_of(store).appends.transact(lambda tx: tx.append("recalls", receipt))
+    store.parts.log.appends.transact(lambda tx: tx.append("recalls", receipt))
 
 
 @pytest.mark.usefixtures("session")
@@ -228,7 +227,7 @@ def test_a_receipt_that_cannot_be_repeated_is_no_difference(folder, clock):
         other = RecallServed(
             query="tea", k=1, mode="text", head=3, candidates=100, ranking="x/2", hits=[], scores=[], ranks={}
         )
-        log_of(store).appends.transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
+        store.parts.log.appends.transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
         assert verdicts(store.audit.receipts()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
         assert "x/2" in store.audit.receipts().receipts[-1].why
     for model in (None, HalfEncoder(0)):

@@ -14,7 +14,6 @@ from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.items import Items
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.rewind_to_transcript import rewind_to_transcript
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.threads import Blob, unpack
 from tests.e2e.transcripts.written import Claude
 from tests.secret_forms import forms, texts
@@ -38,7 +37,9 @@ def holds_secret(store):
         return unpack(event).decode("latin-1") if isinstance(event, Blob) else repr(event)
 
     return [
-        item.position for item in read_all(log_of(store)) if SECRET in text(item.event) + item.stream + (item.key or "")
+        item.position
+        for item in read_all(store.parts.log)
+        if SECRET in text(item.event) + item.stream + (item.key or "")
     ]
 
 
@@ -97,7 +98,7 @@ def test_no_secret_gets_into_the_log_on_any_way(folder, tmp_path):
             assert holds_secret(store) == []
             assert store.audit.scan_secrets() == []
             assert store.verify(contents=True).sound
-            assert any(item.event.redacted == {"github": 3} for item in read_all(log_of(store)))
+            assert any(item.event.redacted == {"github": 3} for item in read_all(store.parts.log))
 
 
 def test_without_it_everything_is_recorded_as_it_is(folder, tmp_path):

@@ -48,8 +48,7 @@ def test_what_cannot_be_seen_is_refused_by_its_name_and_removed_by_an_import(sto
         checked_label("speaker", name)
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({"role": "user", "speaker": name, "session": "s", "text": "Hello."}))
-    report = import_files(store, file)
-    assert report.left_out == {"unseen characters in speaker": 1}
+    assert import_files(store, file).left_out == {"unseen characters in speaker": 1}
     assert store.turns("s")[0].speaker == ("A na" if chr(code).isspace() else "Ana")
 
 

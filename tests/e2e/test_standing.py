@@ -163,8 +163,7 @@ def test_forgetting_a_turn_takes_its_statements_and_the_receipts_that_showed_the
     assert (receipt.positions, receipt.receipt) == ((3, 2), store.head().position)
     (audited,) = store.audit.receipts().receipts
     assert audited.verdict == "reproduces"
-    report = store.forget(positions=turn.position)
-    assert report.counts["context.served.v1"] == 1
+    assert store.forget(positions=turn.position).counts["context.served.v1"] == 1
     assert said(store) == ["Never use emojis"]
     assert store.verify().sound
     assert b"zanzibar" not in (store.path / "projections" / "views.db").read_bytes()

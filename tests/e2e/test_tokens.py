@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import SCOPES_MAX
@@ -260,7 +259,7 @@ def test_tokens_in_other_streams_are_no_tokens(store):
     """The stream of tokens alone decides."""
     created = store.admin.create_token("alice")
     event = next(iter(store.events())).event
-    log = log_of(store)
+    log = store.parts.log
     log.appends.transact(
         lambda tx: tx.append("recalls", type(event)(**{"id": "x", "acts_as": "y", "verbs": [], "digest": event.digest}))
     )

@@ -171,8 +171,7 @@ def test_a_session_without_a_scope_knows_itself_alone(store):
     assert said(store.recall("boat", scope=[ALICE, BOB], receipt=True)) == ["green"]
     audited = store.audit.receipts()
     assert audited.reproduced == len(audited.receipts) == 4
-    report = store.forget(session="one", dry_run=True)
-    assert report.questions == 1, "the one that was asked of the whole store"
+    assert store.forget(session="one", dry_run=True).questions == 1, "the one that was asked of the whole store"
 
 
 def test_names_of_existing_logs_stay(store):

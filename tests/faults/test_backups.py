@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from mnemolog import MemoryStore, Weights, restore_backup
-from mnemolog.adapters.support.store_access import log_of
 from tests.children.workers import append_and_index
 from tests.support import WAIT_S, HashEncoder
 
@@ -63,7 +62,7 @@ def test_backups_under_write_load_restore_to_a_prefix_that_verifies(tmp_path, fo
             assert made.head >= last
             restored = restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")
             assert (restored.head, restored.digest) == (made.head, made.digest)
-            assert log_of(store).digest_at(made.head).hex() == made.digest  # A prefix of what the original has.
+            assert store.parts.log.digest_at(made.head).hex() == made.digest  # A prefix of what the original has.
         last = made.head
         _ask(tmp_path / "restored", made)
         for name in ("backup", "restored", "keys"):

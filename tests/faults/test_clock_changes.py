@@ -35,8 +35,7 @@ class History:
         for _ in range(3):
             self.clock.set(self.moment())
             text = f"note number{len(self.texts)} of may"
-            turn = session.record("user", text)
-            assert turn.recorded_at == to_datetime(Micros(self.clock.now()))
+            assert session.record("user", text).recorded_at == to_datetime(Micros(self.clock.now()))
             self.texts.append(text)
             self.recorded.append(self.clock.now())
         ttl_s = self.rng.choice([1, 3_600, 10 * 365 * 86_400])

@@ -11,7 +11,6 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.session import session_stream
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
@@ -54,7 +53,7 @@ def memory(template, folder):
 
 
 def state_of_a(store):
-    return log_of(store).fold(session_stream("a"), evolve)
+    return store.parts.log.fold(session_stream("a"), evolve)
 
 
 def is_sound(report):
@@ -139,7 +138,7 @@ def copied_to_cache(projections):
     """The cache with a copy of every vector of the segment, as where a writer was killed before it emptied it."""
     path = projections / "embeddings.db"
     with MemoryStore.open(projections.parent, model=None, background=False) as store, opened(path) as cache:
-        salvage(segment_of(projections), log_of(store), cache)
+        salvage(segment_of(projections), store.parts.log, cache)
     return path
 
 
@@ -414,7 +413,7 @@ def test_a_read_or_the_doctor_rebuilds_views_and_keeps_those_that_the_log_does_n
     folder = tmp_path / state
     with MemoryStore.open(memory, model=None) as store:
         if state != "other-log":
-            copy_store(log_of(store), folder)
+            copy_store(store.parts.log, folder)
         store.record("a", "user", "soon to be lost")
         store.sessions()
     with MemoryStore.open(folder, model=None) as other:
@@ -521,7 +520,7 @@ def test_a_database_that_cannot_be_read_now_is_neither_damaged_nor_moved(memory,
 def test_what_is_wrong_with_a_log_is_found_in_both_depths_and_never_mended(memory, tmp_path):
     """With the remedy for the events that are lost, not only for the trigger."""
     with MemoryStore.open(memory, model=None) as store:
-        copy = copy_store(log_of(store), tmp_path / "copy")
+        copy = copy_store(store.parts.log, tmp_path / "copy")
     with closing(Tampering(copy / LOG_FILE)) as tampering:
         tampering.execute("DELETE FROM events WHERE position > 10")
         tampering.write(5, recorded_at=1)

@@ -6,7 +6,6 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import Hint
 from mnemolog.projections.maintenance import tables
@@ -44,7 +43,7 @@ def record(store, count, *, text="note"):
 
 def copy_before(store, folder):
     """Copy a store, then let the original go on, its vectors too."""
-    copy_store(log_of(store), folder)
+    copy_store(store.parts.log, folder)
     record(store, 4, text="later")
     store.admin.catch_up_vectors()
     return folder
@@ -115,7 +114,7 @@ def test_vectors_that_the_log_does_not_cover_are_reported_and_stay_until_an_oper
         assert {unused.state for unused in vectors.unused} == {state}
         assert "`verify()`" in vectors.action or state == "other-log"
         assert warning in status.warnings[0]
-        assert generations(vectors_of(folder), log_of(store), active="f" * 64)[0].state == state
+        assert generations(vectors_of(folder), store.parts.log, active="f" * 64)[0].state == state
         store.recall("number1")
         before = files_below(vectors_of(folder))
         store.status(), store.verify()

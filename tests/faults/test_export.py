@@ -14,7 +14,6 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, NewTurn, StorageFull, import_log
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.exports import is_log_export
 from mnemolog.domain.chain import genesis, link
 from mnemolog.domain.errors import FormatTooNew, ImportRefused
@@ -343,7 +342,7 @@ def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
 def test_a_damaged_log_is_not_exported(store, exported, tmp_path):
     """What cannot be proved is not handed on as if it could; no file is left."""
     for position in (1, 7, EVENTS):
-        copy = copy_store(log_of(store), tmp_path / str(position))
+        copy = copy_store(store.parts.log, tmp_path / str(position))
         with closing(Tampering(copy / LOG_FILE)) as tampering:
             tampering.write(position, recorded_at=1)
             tampering.put_triggers_back()

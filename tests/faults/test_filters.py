@@ -24,7 +24,7 @@ from mnemolog.projections.recall.text_search import PLACES_MAX
 from mnemolog.projections.sql.filtering import turns_left
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import stems_of, terms_of
-from tests.support import FakeClock, HashEncoder, as_stored, blocks_of, found_by_text, log_of, projections_of
+from tests.support import FakeClock, HashEncoder, as_stored, blocks_of, found_by_text, projections_of
 
 FILTERS_PER_STORE = 100
 WORDS = ("tea", "ferry", "dog", "moved", "lisbon", "snake_case", "日本語", *(f"word{n}" for n in range(8)))
@@ -46,9 +46,9 @@ class Model:
         for item in store.sessions():  # Parents come first.
             self.roots[item.session] = self.roots.get(item.parent, item.session)
         self.started = {item.session: item.started_position for item in store.sessions()}
-        read = log_of(store).read(after=ORIGIN, upto=log_of(store).head().position)
+        read = store.parts.log.read(after=ORIGIN, upto=store.parts.log.head().position)
         self.turns = [event for events in read for event in events if isinstance(event.event, TurnRecorded)]
-        self.head = log_of(store).head().position
+        self.head = store.parts.log.head().position
         self.vectors = dict(
             zip(
                 (turn.position for turn in self.turns),

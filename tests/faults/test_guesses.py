@@ -11,7 +11,6 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.importers.transcripts import Transcripts
-from mnemolog.adapters.support.store_access import log_of
 from tests.server.serving import server
 
 pytestmark = pytest.mark.promise("P35")
@@ -66,7 +65,7 @@ def test_no_digest_of_a_forgotten_request_is_left(folder):
         head = store.head()
         stored = "\n".join(
             str(value)
-            for rows in log_of(store).stored_rows(after=0, upto=head.position, batch_max=500)
+            for rows in store.parts.log.stored_rows(after=0, upto=head.position, batch_max=500)
             for row in rows
             for value in row
         )

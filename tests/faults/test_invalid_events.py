@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from mnemolog import MemoryStore, MnemologError, import_log
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import LogRow, link
 from mnemolog.domain.errors import ImportRefused, InvalidInput, LogDamaged
 from mnemolog.domain.events import SEALED_TOPICS
@@ -170,7 +169,7 @@ KINDS = {
 
 def append(store, crafted):
     """Append an event as it is given, encrypted where the store would; return its position."""
-    log, state = log_of(store), crafted.payload
+    log, state = store.parts.log, crafted.payload
     if not isinstance(state, bytes):
         state = msgspec.msgpack.encode(state)
 
@@ -311,7 +310,7 @@ def rich(folder):
         store.admin.set_language("de")
         store.models.activate(HashEncoder(dimension=16))
         rows = [
-            LogRow(*row) for rows in log_of(store).stored_rows(after=0, upto=1 << 40, batch_max=500) for row in rows
+            LogRow(*row) for rows in store.parts.log.stored_rows(after=0, upto=1 << 40, batch_max=500) for row in rows
         ]
     return [
         (row.stream.decode(), row.topic.decode(), msgspec.msgpack.decode(row.state), row.recorded_at) for row in rows
@@ -370,7 +369,7 @@ def test_a_clock_beyond_the_calendar_is_refused_before_anything_is_written(tmp_p
                 lambda: session.record("user", "words"),
                 lambda: session.set("k", 1),
                 lambda: store.start_session("later"),
-                lambda: log_of(store).appends.transact(lambda tx: tx.append_stored("eventsourcing.x", "Any", b"{}")),
+                lambda: store.parts.log.appends.transact(lambda tx: tx.append_stored("eventsourcing.x", "Any", b"{}")),
             ):
                 with pytest.raises(InvalidInput, match=r"clock: .*years 1 to 9999"):
                     append_one()

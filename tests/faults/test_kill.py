@@ -6,7 +6,6 @@ import time
 import pytest
 
 from mnemolog import DuplicateKey, MemoryStore, NewTurn
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import TurnRecorded
 from tests.children.workers import append_until_killed, batch_of, die_between_commit_and_return, messages
 from tests.support import WAIT_S, read_all, texts_of
@@ -90,7 +89,7 @@ class Killed:
         """Everything that was told is there, batches are whole, and it goes on."""
         why = f"after kill {number}, seed {self.seed}"
         with MemoryStore.open(self.folder, model=None) as store:
-            events = read_all(log_of(store))
+            events = read_all(store.parts.log)
             turns = {event.position: event.event.text for event in events if isinstance(event.event, TurnRecorded)}
             for label, size, positions in self.acknowledged:
                 texts = [turns.get(position) for position in positions]
@@ -143,7 +142,7 @@ def test_a_retry_after_a_lost_acknowledgement_adds_nothing(processes, folder, rn
         assert process.exitcode == -9, why
         with MemoryStore.open(folder, model=None) as store:
             committed = store.head()
-            recorded = [event for event in read_all(log_of(store)) if (event.key or "").startswith(f"{label}/")]
+            recorded = [event for event in read_all(store.parts.log) if (event.key or "").startswith(f"{label}/")]
             assert texts_of(recorded) == [f"{label}/{n}/{size}" for n in range(size)], why
             again = batch_of("s", label, size, keyed=True)
             for _ in range(3):
@@ -177,14 +176,14 @@ def test_a_retry_after_a_kill_records_each_turn_once(processes, tmp_path, rng, s
             store.session("s")
             wanted = [(name, size) for name, size, _ in told]
             # The batch after the last one acknowledged may be there or not: nobody was told.
-            present = {item.event.text for item in read_all(log_of(store)) if item.key is not None}
+            present = {item.event.text for item in read_all(store.parts.log) if item.key is not None}
             unknown = [match for text in present if (match := re.fullmatch(rf"({label}\.{len(told)})/0/(\d+)", text))]
             wanted += [(match[1], int(match[2])) for match in unknown] or [(f"{label}.{len(told)}", 3)]
             again = [item for name, size in wanted for item in batch_of("s", name, size, keyed=True)]
             given = [[turn.position for turn in store.record_many(again)] for _ in range(3)]
             assert given[0] == given[1] == given[2], f"seed {seed}"
             assert given[0][: sum(size for _, size, _ in told)] == [n for _, _, positions in told for n in positions]
-            texts = texts_of(read_all(log_of(store)))
+            texts = texts_of(read_all(store.parts.log))
             assert len(texts) == len(set(texts)), f"seed {seed}"
             whole_batches(texts)
             assert store.verify().findings == (), f"seed {seed}"

@@ -6,7 +6,6 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import ModelActivated
 from tests.children.workers import activate_by_command, messages, run_command
 from tests.e2e.transcripts.written import Claude
@@ -95,7 +94,9 @@ def test_model_activate_that_is_killed_leaves_one_model_active_and_can_be_repeat
         finished += printed
         with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
             assert store.verify().sound, why
-            activated = [item.event.model for item in read_all(log_of(store)) if isinstance(item.event, ModelActivated)]
+            activated = [
+                item.event.model for item in read_all(store.parts.log) if isinstance(item.event, ModelActivated)
+            ]
             (active,) = [item.name for item in store.models.list() if item.active]
             assert active == activated[-1], why
             assert not printed or active == f"half-{half}", why

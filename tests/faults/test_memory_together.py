@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain.errors import CheckpointExists, UnknownCheckpoint
 from mnemolog.domain.events import NoteAdded, TaskChanged
 from mnemolog.projections.history import states
@@ -21,7 +21,7 @@ UPDATES = 300
 
 
 def check_state(store, session="s"):
-    folded = fold_all(read_all(log_of(store)))[session]
+    folded = fold_all(read_all(store.parts.log))[session]
     assert state_digest(visible_of(store).state(session)) == state_digest(folded)
 
 
@@ -42,7 +42,7 @@ def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(proce
         assert len(notes) == len(set(notes)) == PROCESSES * tries
         for n in range(PROCESSES):
             assert [note for note in notes if note.startswith(f"p{n}/")] == [f"p{n}/{i}" for i in range(tries)]
-        assert notes == [event.event.text for event in read_all(log_of(store)) if isinstance(event.event, NoteAdded)]
+        assert notes == [event.event.text for event in read_all(store.parts.log) if isinstance(event.event, NoteAdded)]
         check_state(store)
         assert store.verify().sound
 
@@ -56,7 +56,7 @@ def test_of_two_processes_that_update_one_task_neither_loses_an_update(processes
         together = fork_server.Barrier(2)
         pipes = [processes.start(change_task, str(folder), field, UPDATES, together)[1] for field in ("step", "status")]
         assert [messages(pipe) for pipe in pipes] == [["done"], ["done"]]
-        changes = [event.event for event in read_all(log_of(store)) if isinstance(event.event, TaskChanged)]
+        changes = [event.event for event in read_all(store.parts.log) if isinstance(event.event, TaskChanged)]
         assert len(changes) == 1 + 2 * UPDATES
         step, status = 0, 0
         for change in changes[1:]:
@@ -102,7 +102,7 @@ def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, r
 
         for outcome in [in_thread(lambda thread=thread: work(thread)) for thread in range(8)]:
             outcome.result()
-        folded = fold_all(read_all(log_of(store)))
+        folded = fold_all(read_all(store.parts.log))
         for name, state in folded.items():
             assert state_digest(visible_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
         assert store.verify().sound
@@ -139,7 +139,7 @@ def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between
                     session.record("user", f"{n}")
                     session.set(f"k{n % 9}", n)
                     session.restore(rng.choice(named))
-        events = read_all(log_of(one))
+        events = read_all(one.parts.log)
         told = [event.event.step for event in events if isinstance(event.event, TaskChanged)]
         assert told == list(range(steps + 1)), f"seed {seed}"
         for store in (one, two):
@@ -185,9 +185,9 @@ def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder
         def fill_the_queue():
             for n, call in enumerate(staged):
                 outcomes.append(in_thread(call))
-                wait_for_queue(log_of(store), 2 + n)
+                wait_for_queue(store.parts.log, 2 + n)
 
-        log_of(store).appends.transact(once(fill_the_queue))
+        store.parts.log.appends.transact(once(fill_the_queue))
         for outcome in outcomes:
             outcome.result()
         names = ("s", "late", "early", "last")

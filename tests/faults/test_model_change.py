@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import ModelActivated
 from tests.children.workers import (
     activate_until_killed,
@@ -105,8 +104,7 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
             assert answer.hits[0].similarity == pytest.approx(1.0, abs=1e-5)
         assert messages(pipe) == [tries], "it builds up to where the log was when it began"
         process.join()
-        activated = store.models.activate("half-1")
-        assert activated.encoded_texts == MEANWHILE
+        assert store.models.activate("half-1").encoded_texts == MEANWHILE
         for half in (1, 0):
             assert store.models.activate(f"half-{half}").encoded_texts == 0
             for name, positions in before.items():
@@ -132,7 +130,7 @@ def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(
         )
         why = f"after kill {number}, seed {seed}"
         with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-            events = [event for event in read_all(log_of(store)) if isinstance(event.event, ModelActivated)]
+            events = [event for event in read_all(store.parts.log) if isinstance(event.event, ModelActivated)]
             activated = [(event.event.fingerprint, event.position) for event in events]
             assert set(told) <= set(activated), why
             # Each names the other model than the one before: none was doubled, none is half.

@@ -14,7 +14,6 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
 from mnemolog.adapters.importers import import_files
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.projections.sql.opening import Schema, open_or_rebuild
@@ -47,7 +46,7 @@ def append_many(store, _):
 
 
 def checkpoint(store, _):
-    with sqlite.mapped_errors(store.path), log_of(store).reading() as reads:
+    with sqlite.mapped_errors(store.path), store.parts.log.reading() as reads:
         wal_checkpointer.checkpoint(reads.driver, "TRUNCATE")
 
 
@@ -161,8 +160,7 @@ def require_whole(folder, other, *, done, what):
     """The store is sound and has all it had, nothing is half there, and the operation can be done now."""
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert store.verify().sound, what
-        turns = store.turns("trip", limit=1_000)
-        assert len(turns) in (TURNS, TURNS + 1, TURNS + 100), what
+        assert len(store.turns("trip", limit=1_000)) in (TURNS, TURNS + 1, TURNS + 100), what
         assert store.admin.doctor(deep=True).log_damaged is False, what
         assert not (other / "backup").exists() or done, what
         if not (other / "backup").exists():

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.support.store_access import log_of, tokens_of
+from mnemolog.adapters.support.store_access import tokens_of
 from mnemolog.adapters.watch import Watcher
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.application.tokens import Tokens
@@ -101,7 +101,7 @@ class Subscription(Loop):
 
     def __init__(self, store, stack):
         super().__init__(store, stack)
-        recorder, self.positions, self.failed = LogApplicationRecorder(log_of(store), id_type="text"), [], 0
+        recorder, self.positions, self.failed = LogApplicationRecorder(store.parts.log, id_type="text"), [], 0
         self._select, recorder.select_notifications = recorder.select_notifications, self._selected
         subscription = stack.enter_context(recorder.subscribe(gt=0))
         reading = in_thread(lambda: self.positions.extend(entry.id for entry in subscription))
@@ -159,7 +159,7 @@ class Followers(Loop):
 
     def __init__(self, store, stack):
         super().__init__(store, stack)
-        self.woken, log = threading.Event(), log_of(store)
+        self.woken, log = threading.Event(), store.parts.log
         self.other = stack.enter_context(MemoryStore.open(store.path, model=None, background=False))
         log.followers.listen(self)
         stack.callback(lambda: log.followers.unlisten(self))
@@ -401,5 +401,5 @@ def test_uses_of_tokens_are_written_down_once_they_can_be(store, clock):
     tokens.save_uses()
     file.rmdir()
     tokens.save_uses()
-    (known,) = Tokens(log_of(store), clock, uses=file).all()
+    (known,) = Tokens(store.parts.log, clock, uses=file).all()
     assert known.last_used_at is not None

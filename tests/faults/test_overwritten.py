@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mnemolog import MemoryStore, errors
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.sqlite import LOOK_EVERY_NS
 from tests.children.recording import change_until_told, try_to_lock
 from tests.support import WAIT_S, turn, wait_until
@@ -144,7 +143,7 @@ def test_what_another_process_does_to_its_files_is_no_reason_to_refuse(
             if number % 10 == 0:
                 store.session(f"session {number // 10 % 50}").record("user", "with a key of its own")
             while looks < 20 * number:
-                assert log_of(store).engine.replaced() is None
+                assert store.parts.log.engine.replaced() is None
                 looks += 1
             if pipe.poll():
                 break
@@ -186,7 +185,7 @@ def test_a_store_that_is_opened_and_closed_beside_another_keeps_the_locks_of_thi
             found.append(said())
 
         found = []
-        log = log_of(store)
+        log = store.parts.log
         log.appends._knows_head = False  # As if another process had written: it takes the lock first.
         log.appends.transact(work)
         assert found == ["writing: locked, alone: locked"]

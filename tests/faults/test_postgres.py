@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from mnemolog import MemoryStore, errors
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.infra.log.postgres.address import LogAddress, note_address
 from mnemolog.infra.log.postgres.engine import prepare
@@ -121,7 +120,7 @@ def test_a_crash_of_the_server_loses_no_acknowledged_turn_and_leaves_no_gap(
         told = [answers.result(timeout_s=600) for answers in hearing]
         assert all(isinstance(answers[-1], int) for answers in told), (seed, [answers[-1] for answers in told])
         with MemoryStore.open(folder, model=None) as store:
-            events = read_all(log_of(store))
+            events = read_all(store.parts.log)
             assert [event.position for event in events] == list(range(1, len(events) + 1)), f"a gap, seed {seed}"
             turns = {event.position: event.event.text for event in events if isinstance(event.event, TurnRecorded)}
             for answers in told:
@@ -176,7 +175,7 @@ def test_a_network_that_fails_leaves_every_append_known_and_recorded_once(
     proxy.close()
     direct = tmp_path / "direct"
     with MemoryStore.open(postgres_url, log=log, local=direct, model=None, background=False) as store:
-        events = read_all(log_of(store))
+        events = read_all(store.parts.log)
         held = {event.position: event.event.text for event in events if isinstance(event.event, TurnRecorded)}
         assert held == positions, f"seed {seed}, {proxy.faults}"
         assert len(set(held.values())) == number, f"recorded twice, seed {seed}"

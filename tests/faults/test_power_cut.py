@@ -9,7 +9,6 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import LogWriteFailed
 from mnemolog.infra.keys.keys_file import KEYS_FILE
@@ -126,7 +125,7 @@ def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monk
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s")
         acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
-        connection = log_of(store).appends.connection
+        connection = store.parts.log.appends.connection
         failing = FailingDriver(connection.driver)
         monkeypatch.setattr(connection, "driver", failing)
         for _ in range(3):
@@ -159,7 +158,7 @@ class FailingDriver:
 
 def check_acknowledged(folder, positions):
     with MemoryStore.open(folder, model=None) as store:
-        there = {event.position for event in read_all(log_of(store))}
+        there = {event.position for event in read_all(store.parts.log)}
         assert set(positions) <= there
         assert store.verify().sound
         store.record("s", "user", "goes on")

@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import CheckpointCreated, TurnRecorded
 from mnemolog.eventsourcing import LogApplicationRecorder
 from tests.children.workers import append_batches, messages, race
@@ -39,7 +38,7 @@ def readers_miss_nothing(processes, fork_server, folder, rng, seed, events_each,
     """Let eight processes append, and compare what they were told with what readers have seen."""
     store = MemoryStore.open(folder, model=None)
     store.start_session("all")
-    log = log_of(store)
+    log = store.parts.log
     turns = PROCESSES * events_each
     ready = fork_server.Barrier(PROCESSES)
 
@@ -120,7 +119,7 @@ def test_of_eight_processes_that_ask_for_what_one_can_have_one_wins(processes, f
                 lost = [what for result, what in of_round if result == "lost"]
                 assert lost == [(number + 1, number + 2)] * (PROCESSES - 1)
             winners.append(f"{number}/p{won[0]}")
-        events = read_all(log_of(store), after=before)
+        events = read_all(store.parts.log, after=before)
         assert [written_by(event.event) for event in events] == winners
         assert store.verify().findings == ()
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import MemoryStore, errors, restore_backup
-from mnemolog.adapters.support.store_access import log_of
 from tests.children.recording import read_sessions, record_some, record_until_refused
 from tests.children.workers import record_and_cut_shared_memory
 from tests.support import WAIT_S, HashEncoder, in_thread, turn, wait_until
@@ -316,7 +315,7 @@ def test_a_commit_into_a_store_that_was_moved_meanwhile_is_not_acknowledged(reco
         tx.append("session/trip", turn("overtaken"))
         folder.rename(tmp_path / "moved")
 
-    log = log_of(store)
+    log = store.parts.log
     log.appends._knows_head = False
     with pytest.raises(errors.StoreReplaced):
         log.appends.transact(work)

@@ -1,4 +1,4 @@
-"""A run of retention, and the writing of one person's file, killed again and again."""
+"""A run of retention and an approval that are killed again and again."""
 
 import subprocess
 import sys
@@ -7,7 +7,8 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.forgetting import retention
-from tests.children.forgetting import apply_retention_and_die, write_subject_and_die
+from mnemolog.types import AssertFact, Forget
+from tests.children.forgetting import apply_retention_and_die, approve_and_die, write_subject_and_die
 from tests.faults.test_export import SCRIPT
 from tests.support import WAIT_S, FakeClock
 
@@ -60,3 +61,32 @@ def test_a_file_of_a_person_that_is_killed_is_absent_or_old_or_whole(folder, pro
         assert not is_new or subprocess.run([sys.executable, SCRIPT, target], check=False).returncode == 0
         found.add((is_new, kill % 2))
     assert len(found) == 4 or tries < 8
+
+
+STEPS = 20
+"""More than an approval of these two proposals has."""
+
+
+@pytest.mark.promise("P42", "kills")
+def test_an_approval_that_is_killed_is_done_or_not_done(folder, processes, tries):
+    """All of what was approved and the decisions, or nothing of it: then it can be approved again."""
+    answers = set()
+    for kill in range(tries):
+        with MemoryStore.open(folder, model=None) as store:
+            turn = store.session(f"s{kill}", scope="acme").record("user", f"turn {kill}")
+            store.propose(Forget(positions=[turn.position]), scope="")
+            store.propose(AssertFact(f"k{kill}", kill), scope="")
+        child, _ = processes.start(approve_and_die, str(folder), kill % STEPS)
+        child.join(WAIT_S)
+        assert child.exitcode == -9
+        with MemoryStore.open(folder, model=None) as store:
+            waits, fact = store.proposals(), store.fact(f"k{kill}")
+            answers.add(len(waits))
+            assert (len(waits), fact is None, len(store.turns(f"s{kill}"))) in ((0, False, 0), (2, True, 1))
+            store.approve([item.position for item in waits])
+            assert (store.proposals(), store.fact(f"k{kill}").value, store.turns(f"s{kill}")) == ([], kill, [])
+            assert len(store.fact_history(f"k{kill}")) == 1
+    assert answers == {0, 2}
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.verify(contents=True).sound
+        assert [item.state for item in store.proposals(state=None)] == ["approved"] * 2 * tries

@@ -7,7 +7,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.projections.history import states
 from mnemolog.projections.sql.snapshots import SNAPSHOT_FORMAT
 from tests.children.workers import keep_memory_without_permission, messages
@@ -45,7 +45,7 @@ def fill(store, count, *, session="s", start=0):
 
 def check(store):
     """Every state is that of a fold from zero, now and at every fifth position."""
-    events = read_all(log_of(store))
+    events = read_all(store.parts.log)
     for name, state in fold_all(events).items():
         assert state_digest(visible_of(store).state(name)) == state_digest(state)
         for position in range(state.started_position, events[-1].position, 5):
@@ -166,7 +166,7 @@ def test_a_full_disk_takes_no_snapshot_and_keeps_no_read_from_answering(open_sto
     with open_store() as store:
         fill(store, 4)
         session = store.session("s")
-        log_of(store).engine.pool.dispose()
+        store.parts.log.engine.pool.dispose()
         for n in range(4, 12):
             session.set(f"k{n}", n)
         for room in (0, 512, 4_096, 8_192):

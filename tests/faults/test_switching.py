@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from mnemolog import MemoryStore, SessionAlreadyEnded
-from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import evolve_agent
@@ -68,7 +68,7 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
     """The writer is held up, four threads queue turns for the old session, then the agent is switched."""
     asked, starts = SWITCHES[kind]
     old = start_two(store)
-    before = len(read_all(log_of(store)))
+    before = len(read_all(store.parts.log))
     recording, switching = [], []
 
     def record(thread):
@@ -82,15 +82,15 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
     def fill_the_queue():
         for thread in range(THREADS):
             recording.append(in_thread(lambda thread=thread: record(thread)))
-            wait_for_queue(log_of(store), 2 + thread)
+            wait_for_queue(store.parts.log, 2 + thread)
         switching.append(in_thread(lambda: store.switch(**asked)))
-        wait_for_queue(log_of(store), 2 + THREADS)
+        wait_for_queue(store.parts.log, 2 + THREADS)
 
-    log_of(store).appends.transact(once(fill_the_queue))
+    store.parts.log.appends.transact(once(fill_the_queue))
     recorded = [outcome.result() for outcome in recording]
     entered = switching[0].result()
 
-    events = read_all(log_of(store))
+    events = read_all(store.parts.log)
     of = {
         t: [e for e in events if isinstance(e.event, TurnRecorded) and e.event.text.startswith(f"t{t}/")]
         for t in range(4)
@@ -135,14 +135,14 @@ def test_a_switch_in_place_behind_a_queued_switch_is_of_the_session_that_one_ent
 
     def fill_the_queue():
         outcomes.append(in_thread(lambda: store.switch("other", reason="resume")))
-        wait_for_queue(log_of(store), 2)
+        wait_for_queue(store.parts.log, 2)
         turns = {"turns": 1} if reason == "rewind" else {}
         outcomes.append(in_thread(lambda: store.switch(reason=reason, **turns)))
-        wait_for_queue(log_of(store), 3)
+        wait_for_queue(store.parts.log, 3)
 
-    log_of(store).appends.transact(once(fill_the_queue))
+    store.parts.log.appends.transact(once(fill_the_queue))
     assert [outcome.result().id for outcome in outcomes] == ["other", "other"]
-    assert agent_in(read_all(log_of(store))).last == SessionSwitched(from_="other", to="other", reason=reason)
+    assert agent_in(read_all(store.parts.log)).last == SessionSwitched(from_="other", to="other", reason=reason)
     assert len(store.session("other").turns()) == (reason != "rewind")
 
 
@@ -174,7 +174,7 @@ def test_switches_of_many_threads_make_one_chain(store, rng, seed):
 
 def check_chain(store, *, switches, turns, why):
     """The agent's switches follow one another; every turn is once in the session that it names."""
-    events = read_all(log_of(store))
+    events = read_all(store.parts.log)
     chain = [event.event for event in events if isinstance(event.event, SessionSwitched)]
     assert len(chain) == switches, why
     assert all(one.to == two.from_ for one, two in pairwise(chain)), why
@@ -197,7 +197,7 @@ def test_two_processes_that_switch_one_agent_make_one_chain(processes, fork_serv
     ]
     answers = [messages(pipe) for pipe in pipes]
     check_chain(store, switches=201, turns=201, why=f"seed {seed}")
-    state = agent_in(read_all(log_of(store)))
+    state = agent_in(read_all(store.parts.log))
     assert answers == [[(state.current, 201)]] * 2, f"seed {seed}"
     assert store.verify().sound
 
@@ -215,7 +215,7 @@ def test_a_kill_within_a_switch_leaves_all_of_it_or_nothing(processes, tmp_path,
         )
         why = f"after kill {number}, seed {seed}"
         with MemoryStore.open(folder, model=None) as store:
-            events = read_all(log_of(store))
+            events = read_all(store.parts.log)
             states = fold_all(events)
             agent = agent_in(events)
             chain = [event.event.to for event in events if isinstance(event.event, SessionSwitched)]
@@ -248,7 +248,7 @@ def test_a_kill_within_a_restore_leaves_the_memory_before_it_or_after_it(process
         told = kill_at_random(processes, rng, restore_until_killed, str(folder), near_opening=number % 5 == 0)
         why = f"after kill {number}, seed {seed}"
         with MemoryStore.open(folder, model=None) as store:
-            events = read_all(log_of(store))
+            events = read_all(store.parts.log)
             check_states(store, events, why)
             assert store.verify().findings == (), why
             if not store.sessions():

@@ -6,7 +6,6 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.schema import CreateIndex
 
 from mnemolog import LogDamaged, MemoryStore, NewTurn
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.chain import Kind
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
@@ -49,7 +48,7 @@ def head(witnessed):
 @pytest.fixture
 def copy(witnessed, tmp_path):
     """The folder of a copy that may be tampered with."""
-    return copy_store(log_of(witnessed), tmp_path / "copy")
+    return copy_store(witnessed.parts.log, tmp_path / "copy")
 
 
 @pytest.fixture
@@ -226,8 +225,7 @@ def test_an_index_that_lacks_an_event_is_found(tampering):
     tampering.execute("PRAGMA writable_schema=ON")
     tampering.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'events_sparse'", (sql,))
     tampering.execute("PRAGMA writable_schema=RESET")
-    found = findings(tampering)
-    assert found == [(Kind.FILE, 0)]
+    assert findings(tampering) == [(Kind.FILE, 0)]
 
 
 def test_a_trigger_that_was_removed_or_defused_is_found_and_named(tampering):
@@ -310,7 +308,7 @@ def test_pages_that_lead_back_to_themselves_end_a_read_with_an_error(store, monk
     whole = SqliteReader._page
     again = lambda self, query, parameters: whole(self, query, (0, parameters[1], 3))  # noqa: E731
     monkeypatch.setattr(SqliteReader, "_page", again)
-    log = log_of(store)
+    log = store.parts.log
     with pytest.raises(LogDamaged, match="lead back"):
         list(log.read(after=0, upto=log.head().position))
     assert "lead back" in store.verify().findings[-1].detail

@@ -8,7 +8,6 @@ from itertools import product
 import pytest
 
 from mnemolog import LogDamaged, MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
@@ -100,7 +99,7 @@ def told(tmp_path_factory):
 
 def copied(told, folder, *, projections=True):
     """A copy of the store, with projections that have read all of it."""
-    copy_store(log_of(told), folder)
+    copy_store(told.parts.log, folder)
     if projections:
         with MemoryStore.open(folder, model=HashEncoder()) as store:
             store.recall("ferry", min_position=store.head().position)
@@ -155,8 +154,8 @@ def test_no_query_of_the_log_gives_a_touched_event(told, tmp_path, how):
     folder = copied(told, tmp_path / "memory", projections=False)
     edit(folder, [(EDITS[how], EVENTS[FERRY])])
     gave = set()
-    with MemoryStore.open(folder, model=None) as store, log_of(store).reading() as reads:
-        for owner, kind in ((reads, LogReader), (log_of(store), EventLog)):
+    with MemoryStore.open(folder, model=None) as store, store.parts.log.reading() as reads:
+        for owner, kind in ((reads, LogReader), (store.parts.log, EventLog)):
             for name, method in inspect.getmembers(kind, inspect.isfunction):
                 parameters = inspect.signature(method).parameters.values()
                 taken = {item.name for item in parameters if item.default is item.empty} - {"self"}

@@ -1,7 +1,8 @@
-"""Where a model's files are, and what they say before any weight is read."""
+"""Where a model's files are, what they say before a weight is read, and its fingerprint, which follows its content."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,14 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.errors import WEIGHTS, ModelUnavailable, install_command
-from mnemolog.infra.embedding.model_files import _MINILM_FILES, _MINILM_REVISION, read_profile, resolve_model
+from mnemolog.infra.embedding import model_files as module
+from mnemolog.infra.embedding.model_files import (
+    _MINILM_FILES,
+    _MINILM_REVISION,
+    fingerprint,
+    read_profile,
+    resolve_model,
+)
 
 NAME = "all-MiniLM-L6-v2"
 HUB_NAME, REVISION = f"sentence-transformers/{NAME}", _MINILM_REVISION
@@ -278,3 +286,158 @@ def test_without_download_a_name_is_looked_up_on_this_machine_only(tmp_path, mon
     with pytest.raises(ModelUnavailable, match=r"no model .* on this machine; installed: all-MiniLM-L6-v2$"):
         resolve_model("someone/else", download=False)
     assert resolve_model("all-MiniLM-L6-v2", download=False).is_dir()
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def edit(path, **changes):
+    write(path, json.loads(path.read_text(encoding="utf-8")) | changes)
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    """A model's folder with all the files that a small BERT has; its weights are a few bytes."""
+    root = tmp_path / "model"
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (path, kind) in enumerate(kinds.items())
+    ]
+    write(root / "modules.json", modules)
+    write(root / "config.json", {"hidden_size": 384, "max_position_embeddings": 512})
+    write(root / "sentence_bert_config.json", {"max_seq_length": 256, "do_lower_case": False})
+    pooling = {
+        "word_embedding_dimension": 384,
+        "pooling_mode_mean_tokens": True,
+        "pooling_mode_cls_token": False,
+    }
+    write(root / "1_Pooling" / "config.json", pooling)
+    write(root / "config_sentence_transformers.json", {"prompts": {"query": "query: "}})
+    write(root / "tokenizer_config.json", {"model_max_length": 512})
+    write(root / "tokenizer.json", {"model": {"vocab": {"a": 1}}})
+    (root / "model.safetensors").write_bytes(bytes(3_000_000))
+    return root
+
+
+def identity(model_folder, *, recipe="1"):
+    return fingerprint(model_folder, recipe=recipe)
+
+
+def append_to(model_folder, file, data=b"\n"):
+    (model_folder / file).parent.mkdir(parents=True, exist_ok=True)
+    with (model_folder / file).open("ab") as changed:
+        changed.write(data)
+
+
+def flip(model_folder, at):
+    with (model_folder / "model.safetensors").open("r+b") as file:
+        file.seek(at)
+        file.write(b"\x01")
+
+
+def pool_by_cls(model_folder):
+    edit(model_folder / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
+    assert read_profile(model_folder).pooling == "cls"
+
+
+def leave_out_normalisation(model_folder):
+    write(model_folder / "modules.json", json.loads((model_folder / "modules.json").read_text())[:2])
+    assert not read_profile(model_folder).normalised
+
+
+OTHER_MODELS = {
+    "first byte of the weights": lambda model_folder: flip(model_folder, 0),
+    "byte at the edge of a block that is read": lambda model_folder: flip(model_folder, 1 << 20),
+    "last byte of the weights": lambda model_folder: flip(model_folder, 2_999_999),
+    "pooling": pool_by_cls,
+    "normalisation": leave_out_normalisation,
+    "window": lambda model_folder: edit(model_folder / "sentence_bert_config.json", max_seq_length=128),
+    "tokenizer": lambda model_folder: append_to(model_folder, "tokenizer.json"),
+    "settings of the tokenizer": lambda model_folder: append_to(model_folder, "tokenizer_config.json"),
+    "settings": lambda model_folder: append_to(model_folder, "config.json"),
+    "a file that was not there before": lambda model_folder: append_to(model_folder, "vocab.txt"),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_MODELS)
+def test_what_changes_a_vector_is_another_model(model_folder, change):
+    """Vectors of two models are never mixed."""
+    before = identity(model_folder)
+    assert re.fullmatch("[0-9a-f]{64}", before)
+    OTHER_MODELS[change](model_folder)
+    assert identity(model_folder) != before
+
+
+def test_another_recipe_prompt_or_chunker_is_another_model(model_folder, monkeypatch):
+    """What is embedded for a turn is part of the identity."""
+    made = [identity(model_folder), identity(model_folder, recipe="2"), identity(model_folder, recipe="1query: ")]
+    edit(model_folder / "config_sentence_transformers.json", default_prompt_name="query")
+    made.append(identity(model_folder))
+    monkeypatch.setattr(module, "CHUNKER_VERSION", "other")
+    assert len({*made, identity(model_folder)}) == 5
+
+
+def test_a_byte_moved_between_two_files_is_another_model(model_folder):
+    """Lengths are hashed before contents, so contents cannot flow into each other."""
+    append_to(model_folder, "a.txt", b"xy")
+    append_to(model_folder, "b.txt", b"z")
+    before = identity(model_folder)
+    (model_folder / "a.txt").write_bytes(b"x")
+    (model_folder / "b.txt").write_bytes(b"yz")
+    assert identity(model_folder) != before
+
+
+def test_what_no_vector_depends_on_does_not_count(model_folder, tmp_path):
+    """Neither names, paths, times nor links; and whatever else lies beside the weights."""
+    before, copy, linked = identity(model_folder), tmp_path / "elsewhere" / "renamed", tmp_path / "snapshot"
+    shutil.copytree(model_folder, copy)
+    for path in copy.rglob("*"):
+        os.utime(path, (0, 0))
+    linked.mkdir()
+    for path in model_folder.iterdir():
+        (linked / path.name).symlink_to(path)
+    assert identity(copy) == identity(linked) == before
+    for file in (
+        *("README.md", ".gitattributes", "data_config.json", "train_script.py", "LICENSE"),
+        *(".cache/huggingface/model.metadata", "onnx/model.onnx", "openvino/openvino_model.bin"),
+        *("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "pytorch_model.bin", "__pycache__/a.pyc"),
+    ):
+        append_to(model_folder, file, b"anything")
+        assert identity(model_folder) == before, file
+    (model_folder / "model.safetensors").unlink()
+    alone = identity(model_folder)
+    append_to(model_folder, "pytorch_model.bin", b"other")
+    assert identity(model_folder) != alone, "PyTorch weights count where they are the only ones"
+
+
+NO_MODELS = {
+    "weights": lambda model_folder: (model_folder / "model.safetensors").unlink(),
+    "merge": lambda model_folder: write(
+        model_folder / "adapter_config.json", {"base_model_name_or_path": "other/model"}
+    ),
+    "cannot be read": lambda model_folder: (model_folder / "lost.json").symlink_to(model_folder / "nothing"),
+    "more than 9 files": lambda model_folder: [append_to(model_folder, f"{number}.txt") for number in range(9)],
+}
+
+
+@pytest.mark.parametrize("why", NO_MODELS)
+def test_a_folder_whose_content_is_not_a_whole_model_is_refused(model_folder, monkeypatch, why):
+    """Without weights, with weights that lie elsewhere, with a link to nowhere, or a whole disk."""
+    monkeypatch.setattr(module, "FILES_MAX", 9)
+    assert identity(model_folder)
+    NO_MODELS[why](model_folder)
+    with pytest.raises(ModelUnavailable, match=why):
+        identity(model_folder)
+
+
+@pytest.mark.model
+def test_the_weights_of_minilm_are_the_published_ones():
+    """The packaged copy is the model that everybody knows by this name."""
+    from mnemolog.infra.embedding.model_files import resolve_model
+
+    weights = resolve_model("all-MiniLM-L6-v2") / "model.safetensors"
+    assert module._digest(weights).hex().startswith("53aa5117")
+    assert module._digest(weights).hex().endswith("28d9db")

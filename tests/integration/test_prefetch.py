@@ -195,8 +195,7 @@ def test_taking_after_a_switch_does_not_wait(desk):
 @pytest.mark.parametrize("state", ["waiting", "running", "answered", "failed", "fetched"])
 def test_a_prefetch_that_is_given_up_is_never_answered(desk, state, how):
     """One that waits does not run, and a late answer is dropped. One that was fetched stays so; others keep theirs."""
-    other = desk.submit("other", "milk")
-    assert other.wait(WAIT_S)
+    assert desk.submit("other", "milk").wait(WAIT_S)
     desk.errors["fails"] = ValueError("no")
     if state == "waiting":
         desk.hold()

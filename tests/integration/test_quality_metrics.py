@@ -1,8 +1,10 @@
 """The recall benchmark: measures against their definitions, intervals, shapes of data, a run from end to end."""
 
+import gzip
 import itertools
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -10,10 +12,14 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_recall
+from benchmarks.bulk import SHARES, Bulk
 from benchmarks.quality import intervals, metrics
+from benchmarks.quality.budget import answer_words, gold_share, packer, shown_in, words_share
 from benchmarks.quality.left_out import has_fit
 from benchmarks.quality.relevance import Graded, measure
+from benchmarks.quality.shapes import Question
 from benchmarks.recall_quality import main
+from mnemolog import MemoryStore
 from mnemolog.projections.recall import scoring
 from mnemolog.projections.recall.weights import RANKING
 from tests.support import HashEncoder
@@ -230,3 +236,77 @@ def test_a_run_measures_every_set_and_writes_a_page_of_all(own, locomo, longmeme
     kept = json.loads(out.read_text())["datasets"][1]
     assert (kept["encoded_now"], kept["corpus_cost"]) == (0, talks["corpus_cost"])
     assert [item["levels"] for item in kept["settings"]] == [item["levels"] for item in talks["settings"][:2]]
+
+
+LONG = "We talked about the weather. " * 60 + "The ferry to Lisbon leaves at nine. " + "Then it rained. " * 90
+
+
+def asked(*keys):
+    return Question(
+        id="1",
+        conversation="acme",
+        text="When does the ferry leave?",
+        category="all",
+        turns=frozenset(keys),
+        sessions=frozenset(),
+        answer="The user says that it leaves at nine.",
+    )
+
+
+def test_the_shares_are_those_of_the_evidence_that_is_shown():
+    """A part of a turn is gold enough. Words count where the evidence shows them only."""
+    assert (gold_share({1: "all", 3: "a part"}, [1, 2, 3, 4]), gold_share({}, [1])) == (0.5, 0.0)
+    words = answer_words(LONG, "When does the ferry leave?", "The user says nine.")
+    assert {"ferri", "lisbon", "nine"} <= words & answer_words(LONG, "When does the ferry leave?", "")
+    assert not {"user", "say", "the"} & words
+    words = {1: frozenset(("ferri", "nine")), 2: frozenset(("lisbon", "rain"))}
+    assert words_share({1: "Nine ferries", 2: "Lisbon"}, words) == 0.75
+    assert words_share({3: "Nine ferries in Lisbon in the rain"}, words) == words_share({}, {}) == 0.0
+
+
+def test_a_context_of_a_store_is_measured(folder):
+    """Of a long turn, the passage with the answer fits into few tokens; one without it holds no word of the answer."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.session("trip", scope="acme")
+        session.record("assistant", LONG, key="a")
+        session.record("user", "Nothing of it.", key="b")
+        store.session("other", scope="other").record("user", LONG, key="a")
+        pack = packer()
+        packed = pack(store, asked("a"), 300)
+        assert packed.gold == 1.0
+        assert packed.words > 0.5
+        assert 0.3 < packed.used <= 1.0
+        assert pack(store, asked("a", "b"), 300).gold == 0.5
+        assert pack(store, asked("a"), 20)[:2] == (0.0, 0.0)
+        (shown,) = shown_in(store.context("ferry", 300, scope="acme")).values()
+        assert "The ferry to Lisbon leaves at nine." in shown
+
+
+WORDS = ["tea", "train", "ticket", "museum", "lisbon", "porto", "table", "dinner", "friday", "monday", "invoice", "dog"]
+
+
+def message(conversation, number):
+    words = [WORDS[(conversation * 25 + number) * step % len(WORDS)] for step in (1, 3, 7)]
+    return {
+        "conversation": f"room{conversation}",
+        "turn_id": f"m{number}",
+        "time": f"2015-03-{1 + number:02}T10:00:{conversation % 60:02}Z",
+        "speaker": f"user{number % 5}",
+        "text": f"{' '.join(words)} number{conversation * 25 + number}",
+    }
+
+
+def test_the_data_has_its_shares_at_every_size_and_nothing_twice(tmp_path):
+    """Messages that come again are other turns of other sessions; no question is in the store."""
+    with gzip.open(tmp_path / "rooms.jsonl.gz", "wt", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(message(room, number)) + "\n" for room in range(90) for number in range(25))
+    bulk = Bulk([tmp_path / "rooms.jsonl.gz"], questions=10)
+    for count in (700, len(bulk.messages)):
+        held = Counter(scope.partition("/")[0] for _, scope, _ in bulk.turns(count))
+        for name, (percent, _) in SHARES.items():
+            assert held[name] / count == pytest.approx(percent / 100, abs=0.03)
+    count = 2 * len(bulk.messages)
+    turns = [turn for _, _, turn in bulk.turns(count)]
+    assert len({(turn.session, turn.key) for turn in turns}) == len({turn.text for turn in turns}) == count
+    assert turns[:1_000] == [turn for part in (bulk.turns(400), bulk.turns(1_000, after=400)) for _, _, turn in part]
+    assert not set(bulk.questions) & {turn.text for turn in turns[: len(bulk.messages)]}

@@ -334,8 +334,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
     description = segment.Description(
         manifest.log_id, manifest.fingerprint, manifest.model, manifest.recipe, 8, manifest.digest_at_upto
     )
-    planted = segment.publish([sound, ghost], part.parent, description)
-    assert isinstance(planted.folder, Path)
+    assert isinstance(segment.publish([sound, ghost], part.parent, description).folder, Path)
     shutil.rmtree(part)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), background=False) as store:
         assert store.status().vectors[0].vectors == 11

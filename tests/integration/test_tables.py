@@ -1,22 +1,25 @@
-"""Tables that adapters follow the log with."""
+"""Tables that adapters follow the log with: items by namespace and key, and what `status` and `doctor` say of them."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+import pytest
 import sqlalchemy as sa
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.items import Items
-from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
+from mnemolog.adapters.support.store_access import clock_of, encoder_of, open_tables
 from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.items import ItemDeleted, ItemPut
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import STEPS
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.item_tables import FILE
 from mnemolog.projections.sql.projection import SqlProjection, empty
 
-FILE = "said.db"
+SAID_FILE = "said.db"
 
 
 class Said(SqlProjection):
@@ -47,7 +50,7 @@ def test_tables_follow_the_log_and_take_each_event_once(store):
     """Also in another process' stead."""
     session = store.start_session("s")
     session.record("user", "tea")
-    one, two = open_tables(store, FILE, Said), open_tables(store, FILE, Said)
+    one, two = open_tables(store, SAID_FILE, Said), open_tables(store, SAID_FILE, Said)
     assert one.catch_up() == store.head().position
     session.record("user", "cake")
     two.catch_up()
@@ -61,7 +64,7 @@ def test_tables_follow_the_log_and_take_each_event_once(store):
 def test_a_rebuild_puts_what_does_not_belong_there_out(store):
     """The log alone says what is in them."""
     store.start_session("s").record("user", "tea")
-    tables = open_tables(store, FILE, Said)
+    tables = open_tables(store, SAID_FILE, Said)
     tables.catch_up()
     with tables.database.writing() as connection:
         connection.exec_driver_sql("INSERT INTO said VALUES (99, 'planted')")
@@ -76,7 +79,7 @@ def test_tables_that_are_emptied_meanwhile_are_refilled_before_they_are_read(sto
     session = store.start_session("s")
     for number in range(40):
         session.record("user", f"turn {number}")
-    tables, other = open_tables(store, FILE, Said), open_tables(store, FILE, Said)
+    tables, other = open_tables(store, SAID_FILE, Said), open_tables(store, SAID_FILE, Said)
     tables.batch_max = 2
     real, left = tables.database.writing, [1, 2, 5]
 
@@ -127,24 +130,24 @@ def test_what_is_forgotten_elsewhere_leaves_the_tables_of_adapters_as_they_are(s
 def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
     """Those of another log are set aside, those of another version made anew in place."""
     store.start_session("s").record("user", "tea")
-    tables = open_tables(store, FILE, Said)
+    tables = open_tables(store, SAID_FILE, Said)
     tables.catch_up()
     tables.database.close()
 
     class Newer(Said):
         name = "said/2"
 
-    newer = open_tables(store, FILE, Newer)
+    newer = open_tables(store, SAID_FILE, Newer)
     assert (newer.position(), newer.texts()) == (0, [])
     newer.catch_up()
     newer.database.close()
     with MemoryStore.open(tmp_path / "other", model=None) as other:
         (other.path / "projections").mkdir(exist_ok=True)
-        with dbapi2.connect(store.path / "projections" / FILE) as source:
+        with dbapi2.connect(store.path / "projections" / SAID_FILE) as source:
             source.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         source.close()
-        (other.path / "projections" / FILE).write_bytes((store.path / "projections" / FILE).read_bytes())
-        theirs = open_tables(other, FILE, Newer)
+        (other.path / "projections" / SAID_FILE).write_bytes((store.path / "projections" / SAID_FILE).read_bytes())
+        theirs = open_tables(other, SAID_FILE, Newer)
         assert (theirs.position(), theirs.texts()) == (0, [])
         assert [item.state for item in Quarantine(StoreLayout(other.path).quarantine).items()] == ["other-log"]
         theirs.database.close()
@@ -152,10 +155,168 @@ def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
 
 def test_an_adapter_gets_the_log_the_clock_and_the_model_of_a_store(store, clock, encoder, tmp_path):
     """Those that the store itself goes by."""
-    assert log_of(store).head().position == store.head().position
+    assert store.parts.log.head().position == store.head().position
     assert clock_of(store) is clock
     made = encoder_of(store)
     assert made is not None
     assert made.fingerprint == store.parts.projections.vectors().fingerprint
     with MemoryStore.open(tmp_path / "none", model=None) as bare:
         assert encoder_of(bare) is None
+
+
+@pytest.fixture
+def folder_with_items(folder):
+    """A store that has an item, and is closed."""
+    with MemoryStore.open(folder, model=None) as store, closing(Items(store)) as items:
+        with items.batch() as batch:
+            batch.put(("a",), "k", {"n": 1})
+        with items.batch() as batch:
+            assert batch.get(("a",), "k").value == {"n": 1}
+    return folder
+
+
+def execute(path, statement):
+    with closing(dbapi2.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+def test_tables_are_listed_where_there_are_any(folder_with_items):
+    """In step, and behind when something was recorded that they have not read."""
+    with MemoryStore.open(folder_with_items, model=None) as store:
+        (found,) = store.status().tables
+        assert (found.name, found.state, found.position, found.behind_events) == (FILE, "current", 1, 0)
+        store.start_session("s")
+        (found,) = store.status().tables
+        assert (found.state, found.behind_events) == ("behind", store.head().position - 1)
+        assert [item for item in store.admin.doctor().findings if item.what == "tables"] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "state", "severity"),
+    [
+        ("UPDATE tracking SET log_id = 'another'", "other-log", "problem"),
+        ("UPDATE tracking SET position = 99", "ahead", "log"),
+        ("UPDATE tracking SET digest = x'00'", "diverged", "log"),
+        (None, "damaged", "problem"),
+    ],
+)
+def test_unusable_tables_are_found_and_quarantined(folder_with_items, statement, state, severity):
+    """And made anew by who asks next: nothing is lost."""
+    path = folder_with_items / "projections" / FILE
+    if statement is None:
+        path.write_bytes(b"no database " * 1_000)
+    else:
+        execute(path, statement)
+    with MemoryStore.open(folder_with_items, model=None) as store:
+        assert store.status().tables[0].state == state
+        (found,) = (item for item in store.admin.doctor().findings if item.what == "tables")
+        assert (found.state, found.severity, found.where) == (state, severity, f"projections/{FILE}")
+        (fixed,) = (item for item in store.admin.doctor(fix=True).findings if item.what == "tables")
+        assert fixed.fixed
+        assert store.status().tables == ()
+        with closing(Items(store)) as items, items.batch() as batch:
+            assert batch.get(("a",), "k").value == {"n": 1}
+        assert store.status().tables[0].state == "current"
+
+
+ALICE = ("users", "alice")
+
+
+@pytest.fixture
+def items(store):
+    """The items of a store."""
+    items = Items(store)
+    yield items
+    items.close()
+
+
+def put(items, namespace, key, value, **how):
+    with items.batch() as batch:
+        batch.put(namespace, key, value, **how)
+
+
+def get(items, namespace, key, **how):
+    with items.batch() as batch:
+        return batch.get(namespace, key, **how)
+
+
+def search(items, *arguments, **how):
+    with items.batch() as batch:
+        return batch.search(*arguments, **how)
+
+
+def topics(store):
+    return [recorded.event.topic for recorded in store.events()]
+
+
+def test_a_batch_reads_what_was_before_and_writes_at_its_end(items, store):
+    """The last put of a key counts; deleting what is not there appends nothing."""
+    with items.batch() as batch:
+        batch.put(ALICE, "tea", {"n": 1})
+        batch.put(ALICE, "tea", {"n": 2})
+        batch.delete(ALICE, "none")
+        assert batch.get(ALICE, "tea") is None
+        assert store.head().position == 0
+    assert topics(store) == [ItemPut.topic]
+    found = get(items, ALICE, "tea")
+    assert (found.namespace, found.key, found.value, found.score) == (ALICE, "tea", {"n": 2}, None)
+    with items.batch() as batch:
+        batch.delete(ALICE, "tea")
+    assert topics(store) == [ItemPut.topic, ItemDeleted.topic]
+    assert get(items, ALICE, "tea") is None
+
+
+def test_a_query_ranks_by_the_model_of_the_store(items):
+    """By the whole value, or by the fields that an item names; one with none comes last."""
+    put(items, ALICE, "tea", {"text": "I like tea"})
+    put(items, ALICE, "field", {"text": "rain", "noise": "x"}, paths=["text"])
+    put(items, ALICE, "hidden", {"text": "rain"}, paths=[])
+    found = search(items, ("users",), query='{"text": "rain"}')
+    assert [item.key for item in found] == ["field", "tea", "hidden"]
+    assert found[0].score == pytest.approx(1.0, abs=1e-5)
+    assert found[2].score is None
+    assert [item.key for item in search(items, ("users",), query="rain", where={"text": {"$ne": "rain"}})] == ["tea"]
+
+
+def rows_of(tables):
+    with tables.database.reading() as connection:
+        return connection.exec_driver_sql("SELECT * FROM items ORDER BY namespace, key").all()
+
+
+def test_in_any_history_forgetting_leaves_the_rows_of_a_rebuild(items, store, clock, rng):
+    """Values that were replaced come back, with the time since when they are there; other namespaces are not read."""
+    for number in range(120):
+        namespace, key = ("users", rng.choice("ab")), rng.choice("xyz")
+        match rng.choice(["put", "put", "put", "get", "delete", "forget", "wait"]):
+            case "put":
+                put(items, namespace, key, {"n": number}, ttl_s=rng.choice([None, 50]))
+            case "get":
+                get(items, namespace, key)
+            case "delete":
+                with items.batch() as batch:
+                    batch.delete(namespace, key)
+            case "wait":
+                clock.advance(seconds=20)
+            case "forget" if positions := items.positions(namespace):
+                store.forget(positions=rng.sample(positions, min(len(positions), 2)))
+                items.tables.catch_up()
+                found = rows_of(items.tables)
+                items.tables.rebuild()
+                assert found == rows_of(items.tables)
+
+
+def test_the_vectors_of_items_go_when_one_is_forgotten_and_stay_when_a_turn_is(items, store):
+    """Whose a vector is cannot be told: all are computed again when they are needed."""
+    turn = store.session("s").record("user", "a turn")
+    put(items, ALICE, "tea", {"text": "I like tea"})
+    search(items, query="tea")
+
+    def vectors():
+        with items.tables.database.reading() as connection:
+            return connection.exec_driver_sql("SELECT count(*) FROM embeddings").scalar_one()
+
+    store.forget(positions=[turn.position])
+    assert vectors() == 1
+    store.forget(positions=items.positions(ALICE))
+    assert (vectors(), search(items, query="tea")) == (0, [])

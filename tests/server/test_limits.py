@@ -144,8 +144,7 @@ async def test_a_read_that_has_not_begun_is_dropped_when_its_caller_hangs_up(fol
             await until(lambda: any(pool._queue for pool in at.store._pools._all))
             client.hang_up()
             await until(lambda: at.guard.running == 0)
-        text = at.guard.metrics.text().decode()
-        assert text.count('status="499"} 1.0') == len(asked)
+        assert at.guard.metrics.text().decode().count('status="499"} 1.0') == len(asked)
 
 
 async def test_a_write_is_completed_when_its_caller_hangs_up(folder, secrets):

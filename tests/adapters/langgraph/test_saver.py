@@ -12,7 +12,6 @@ from langgraph.types import Command
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors, limits, threads
 from mnemolog.domain.threads import ThreadCheckpointed
 from mnemolog.projections.sql.thread_index import FILE
@@ -104,7 +103,7 @@ async def test_asyncio_graphs_run_on_it(folder):
 
 def test_a_thread_does_not_grow_with_the_square_of_its_checkpoints(saver, store):
     """Twice the messages take little more than twice the bytes, although each checkpoint has all of them."""
-    log = log_of(store)
+    log = store.parts.log
 
     def stored(number):
         at_first = log.head().position

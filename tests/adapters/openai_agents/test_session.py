@@ -22,7 +22,6 @@ from mnemolog import (
 from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
 from mnemolog.adapters.openai_agents.session import ROLES
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
-from mnemolog.adapters.support.store_access import log_of
 from tests.adapters.openai_agents.agents_of_tests import answers, calls
 from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, said
 from tests.support import HashEncoder, in_thread
@@ -186,7 +185,7 @@ async def test_the_event_loop_stays_responsive_while_the_log_is_busy(ours):
 
     session = ours.session()
     await session.add_items(numbered([1]))
-    holder = threading.Thread(target=log_of(ours.store).appends.transact, args=(hold,))
+    holder = threading.Thread(target=ours.store.parts.log.appends.transact, args=(hold,))
     holder.start()
     held.wait(30)
     waiting = [asyncio.ensure_future(session.add_items(numbered([2]))), asyncio.ensure_future(session.pop_item())]

@@ -97,8 +97,7 @@ def test_history_that_is_written_again_counts_once(talk, read, said):
     talk.hook()
     talk.compact()
     talk.say("With milk?")
-    report = read()
-    assert report.switches == {"new": 1, "compress": 2}
+    assert read().switches == {"new": 1, "compress": 2}
     assert said(A) == [*TALK, "And now?", "Tea.", "With milk?"]
 
 

@@ -12,7 +12,6 @@ from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.importers.transcripts import Transcripts, catch_up, reading
 from mnemolog.adapters.importers.transcripts.catch_up import LOCK_FILE
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.runtime.files import lock_file
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
@@ -143,7 +142,7 @@ def test_other_files_are_skipped_unless_their_format_is_named(projects, memory, 
 @pytest.mark.parametrize("way", ["import", "watch", "interrupted"])
 def test_lines_without_ids_are_recognised_where_their_keys_are_others(projects, memory, way, monkeypatch):
     """Lines were inserted or deleted, or an earlier version made keys from texts: none comes twice, or comes back."""
-    secret, chat = log_of(memory).keyring.secret(), memory.session("chat")
+    secret, chat = memory.parts.log.keyring.secret(), memory.session("chat")
     for text, key in (("old", ""), ("gone", ""), ("yes", ""), ("yes", "-2"), ("later", "")):
         digest = blake2b(f"user\0\0{text}".encode(), key=secret, digest_size=12).hexdigest()
         chat.record("user", text, key=digest + key)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import InvalidInput, MnemologError, StorageFull
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.store_layout import CHECKSUM_PART
@@ -89,7 +88,7 @@ class Accidents(Conversations, Questions):
             gone, wish = chosen, {"positions": sorted(chosen)}
         if not gone or min(gone) <= self.model.adopted:
             return
-        if log_of(self.store).keyring is None:
+        if self.store.parts.log.keyring is None:
             self.refused(InvalidInput, lambda: self.store.forget(**wish))
             return
         sessions = {self.model.journal[position - 1].session for position in gone}
@@ -99,7 +98,7 @@ class Accidents(Conversations, Questions):
         ever = {at for at, fact in enumerate(self.model.journal, 1) if fact.session == then.name}
         lost = [it for it in self.receipts if wish["questions"] or {*it[1]} & (ever if "session" in wish else gone)]
         self._note_states()  # Writers that have not noticed yet still know them with what is forgotten here.
-        self.before.append(read_all(log_of(self.store)))
+        self.before.append(read_all(self.store.parts.log))
         report = self.append(
             lambda: self.store.forget(**wish), *[self.model.noticed] * (3 + len(sessions) + bool(lost))
         )
@@ -129,7 +128,7 @@ class Accidents(Conversations, Questions):
 
         Nothing comes of them. The events of the forgetting are where it would write, and it decides anew.
         """
-        left, found = read_all(log_of(self.store)), set[tuple[str, str]]()
+        left, found = read_all(self.store.parts.log), set[tuple[str, str]]()
         for known in self.before:
             for noticed in range(len(known)):
                 histories = Histories()
@@ -141,7 +140,7 @@ class Accidents(Conversations, Questions):
     def _note_states(self) -> dict[str, str]:
         """Note which states sessions were in up to now, and return what they are in."""
         histories, current = Histories(), dict[str, str]()
-        for event in read_all(log_of(self.store)):
+        for event in read_all(self.store.parts.log):
             histories.apply(event)
             current = {name: state_digest(state) for name, state in histories.sessions.items()}
             for name, digest in current.items():
@@ -207,12 +206,12 @@ class Accidents(Conversations, Questions):
     def no_room(self, which: int, *_: int) -> str | None:
         """SQLite's own refusal: the log may not grow. Once it may again, the same is recorded."""
         then, session = self.pick(which)
-        if then.ended or not isinstance(log_of(self.store).engine, SqliteEngine):
+        if then.ended or not isinstance(self.store.parts.log.engine, SqliteEngine):
             return None
         text, large = self.new_name("amber "), {"large": "x" * LARGE}
         small = self.new_name("small ")  # The writer has its connection when this is recorded.
         self.append(lambda: session.record("user", small), functools.partial(self.model.said, then.name, small))
-        driver = log_of(self.store).appends.connection.driver
+        driver = self.store.parts.log.appends.connection.driver
         driver.set_authorizer(None)  # It refuses to set what a log must not be without.
         pages, usual = (driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "max_page_count"))
         driver.execute(f"PRAGMA max_page_count={pages}").fetchall()

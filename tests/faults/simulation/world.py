@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mnemolog import MemoryStore, Session
-from mnemolog.adapters.support.store_access import log_of, visible_of
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain import errors
 from mnemolog.domain.position import Micros
 from mnemolog.domain.session import SessionState
@@ -306,7 +306,7 @@ class World:
     def check_all(self, *, positions: int = 3) -> None:
         """Compare everything: from the log alone, through the handle, and as of some positions."""
         agree(self.head(), self.model.head, "head")
-        folded = {name: state_digest(state) for name, state in fold_all(read_all(log_of(self.store))).items()}
+        folded = {name: state_digest(state) for name, state in fold_all(read_all(self.store.parts.log)).items()}
         agree(sorted(folded), sorted(self.model.sessions), "sessions in the log")
         kept = {name: state_digest(visible_of(self.store).state(name)) for name in folded}
         agree(kept, folded, "states")

@@ -1,11 +1,31 @@
-"""The JSON API: each operation, each kind of answer."""
+"""The JSON API: each operation, each kind of answer and error, caches, a store that was opened read-only."""
+
+import inspect
+import re
+from itertools import product
+from pathlib import Path
 
 import pytest
+from starlette.middleware import Middleware
 
+from mnemolog import MemoryStore
+from mnemolog import server as package
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.wrappers import WorkerPools
+from mnemolog.domain import errors
+from mnemolog.domain.errors import MnemologError, StoreNotWritable
 from mnemolog.domain.session import Original, original_of
+from mnemolog.operation_table import OWNERS
 from mnemolog.server.http import execution
-from mnemolog.server.http.routes import BY_NAME, ROUTES
-from tests.server.api.conftest import Server
+from mnemolog.server.http.api import make_app
+from mnemolog.server.http.authentication import VARY, Authentication, Callers, Users
+from mnemolog.server.http.connections import PEER
+from mnemolog.server.http.problems import error_of, hint_of, problem_of, problem_response, status_of
+from mnemolog.server.http.routes import BY_NAME, LEFT_OUT, ROUTES
+from mnemolog.session import Session
+from tests.example_errors import EXAMPLES as ERRORS
+from tests.example_errors import PATH
+from tests.server.api.conftest import Requests, Server, Time
 from tests.server.api.examples import EXAMPLES, TRIP
 from tests.support import nothing_written
 
@@ -276,3 +296,167 @@ def test_a_session_that_is_started_has_a_status_and_a_place_of_its_own(server):
         assert place == f"/v1/sessions/{made.json()['id'].replace('/', '%2F')}"
         found = server("PUT", place.removeprefix("/v1"), json={})
         assert (found.status_code, found.json(), "location" in found.headers) == (200, made.json(), False)
+
+
+def test_every_class_of_error_has_an_example():
+    """A new class cannot be added without saying what its answer is."""
+    kinds = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MnemologError)}
+    assert {type(error) for error in ERRORS} == kinds
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_a_problem_of_rfc_9457_and_is_raised_again_with_the_same_fields(error):
+    """No field hides a member. Its hint has requests in the problem, and calls for the caller; a 503 has a time."""
+    members = problem_of(error)
+    assert members["type"] == f"urn:mnemolog:problem:{type(error).__name__}"
+    assert members["title"] == type(error).__name__
+    assert 400 <= members["status"] == status_of(type(error)) < 600
+    assert members["detail"] == str(error)
+    assert bool(members["hint"]) == bool(error.hint)
+    response = problem_response(error)
+    assert ("retry-after" in response.headers) == (status_of(type(error)) == 503)
+    assert {"content-type", "cache-control"} <= set(response.headers)
+    again = error_of(response.body)
+    assert type(again) is type(error)
+    assert again.args == error.args
+    fields = [{name: value for name, value in vars(one).items() if name != "_hint"} for one in (again, error)]
+    assert fields[0] == fields[1]
+    assert hint_of(again) == hint_of(error)
+    assert again.hint == (hint_of(error) if "_hint" in vars(error) else error.hint)
+
+
+@pytest.mark.parametrize("body", [b"", b"no JSON", b"[]", b'{"title": "NotFound"}', b'{"title": "errors"}', b"{}"])
+def test_a_body_that_is_no_store_error_is_not_read_as_one(body):
+    """Answers of proxies, and problems of the server itself."""
+    assert error_of(body) is None
+
+
+def test_notes_of_an_error_come_with_its_hint():
+    """They say how much was done before it."""
+    error = errors.StorageFull(PATH)
+    error.add_note("3 turns were recorded")
+    assert problem_of(error)["hint"] == "3 turns were recorded; free some space and try again"
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_every_public_method_is_offered_or_left_out_with_a_reason(kind):
+    """A new method cannot be added without saying how it is reached over HTTP."""
+    offered = {item.method.__name__ for item in ROUTES if item.owner is kind}
+    if kind is Session:
+        offered |= {item.same_as.__name__ for item in ROUTES if item.same_as is not None}
+    left_out = {method.__name__ for method in LEFT_OUT if method == getattr(kind, method.__name__, None)}
+    public = {name for name, _ in inspect.getmembers(kind, inspect.isroutine) if not name.startswith("_")}
+    assert public == offered | left_out
+    assert not offered & left_out
+
+
+def test_no_route_and_no_name_is_given_twice():
+    """So a request means one method, and a method has one request."""
+    routes = [(item.http, "/".join("{}" if "{" in part else part for part in item.path.split("/"))) for item in ROUTES]
+    assert len(set(routes)) == len(routes)
+    assert len({item.name for item in ROUTES}) == len(ROUTES)
+
+
+USERS = '[ann]\nverbs = ["read"]\n[ben]\nverbs = ["read"]\n[cem]\nverbs = ["read"]\nscopes = ["acme"]\n'
+OTHERS = {"if-none-match", "last-event-id", "content-type", "content-length", "host", "idempotency-key"} | {
+    "sec-fetch-site",
+    "sec-fetch-mode",
+    "sec-fetch-dest",
+}
+"""Headers that no kept answer depends on: a condition, a place in a stream, what a request with a body says of it, and
+why a request is refused.
+"""
+
+
+@pytest.fixture
+def ask(store, tmp_path):
+    """Make requests to a server that knows tokens, cookies with tokens, and people whom a proxy names."""
+    (tmp_path / "users.toml").write_text(USERS)
+    time, whole = Time(), AsyncMemoryStore(store, WorkerPools())
+    callers = Callers(whole, Users("X-User", tmp_path / "users.toml", ["127.0.0.1"]))
+    middleware = Middleware(Authentication, callers=callers, store=whole, cookie="login", time=time, sleep=time.sleep)
+    app = make_app(whole, middleware=[middleware])
+
+    async def through_proxy(scope, receive, send):
+        scope["state"] = {PEER: "127.0.0.1"}
+        await app(scope, receive, send)
+
+    found = Requests(through_proxy)
+    yield found
+    found.close()
+
+
+def test_no_caller_is_answered_with_what_a_cache_keeps_for_another_one(ask, store):
+    """No two have the same entity tag, and `*` shows no more than a request without a condition.
+
+    Each answer names the headers that it depends on.
+    """
+    tokens = [store.admin.create_token("ann", verbs=["read"], scopes=scopes).secret for scopes in ((), (), ["acme"])]
+    sent_apart = (
+        [{"authorization": f"Bearer {token}"} for token in tokens],
+        [{"cookie": f"login={token}"} for token in tokens[:2]],
+        [{"x-user": name} for name in ("ann", "ben", "cem")],
+        [{}, {"mnemolog-scope": "acme"}, {"mnemolog-scope": "globex"}],
+    )
+    for operation, headers in product((item for item in ROUTES if item.of_log_alone), sent_apart):
+        example, tags = EXAMPLES[operation.name], list[str]()
+        for sent in headers:
+            conditions = {}, {"if-none-match": ", ".join(tags)}, {"if-none-match": "*"}
+            first, known, any_ = (
+                ask("GET", example.path, params=example.params, headers=sent | condition) for condition in conditions
+            )
+            assert known.status_code == first.status_code, (operation.name, sent)
+            assert any_.status_code == (304 if first.status_code == 200 else first.status_code), (operation.name, sent)
+            if first.status_code == 200:
+                assert [set(answer.headers["vary"].split(", ")) for answer in (first, any_)] == [{*VARY, "x-user"}] * 2
+                tags.append(first.headers["etag"])
+        assert len(set(tags)) == len(tags) > ("mnemolog-scope" not in headers[1]), operation.name
+
+
+def test_an_entity_tag_says_nothing_of_the_log_and_is_of_one_url(ask, store):
+    """Neither its position nor its digest; and what a caller was given for one URL is no answer to another."""
+    first = ask("GET", "/sessions").headers["etag"]
+    assert re.fullmatch(r'"[0-9a-f]{32}"', first)
+    assert store.head().digest[:8] not in first
+    for other in ("/sessions?limit=1", "/scopes", "/sessions/none", "/sessions/none/turns"):
+        assert ask("GET", other, headers={"if-none-match": first}).status_code != 304
+    assert ask("HEAD", "/sessions", headers={"if-none-match": first}).status_code == 304
+
+
+def test_every_header_that_the_server_reads_is_in_vary_or_decided_to_change_no_kept_answer():
+    """So a new one cannot be forgotten."""
+    source = "\n".join(
+        path.read_text() for path in Path(package.__path__[0]).rglob("*.py") if "client" not in path.parts
+    )
+    names = re.findall(r"headers\.get\(\s*b?\"([a-z-]+)\"|b?\"([a-z-]+)\" (?:not )?in (?:request\.)?headers", source)
+    assert len(names) > 12
+    assert {a or b for a, b in names} - OTHERS - {"transfer-encoding"} == set(VARY) - {"mnemolog-scope"}
+
+
+@pytest.fixture
+def read_only(store, encoder, folders):
+    """A server that may only read the store of this test."""
+    with MemoryStore.open(store.path, model=encoder, read_only=True) as opened:
+        found = Server(opened, folders)
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize("operation", [item for item in ROUTES if item.verb != "read"], ids=lambda item: item.name)
+def test_what_would_be_recorded_is_refused(server, read_only, store, known, operation):
+    """The same request to another server over the store shows whether it records something."""
+    example = EXAMPLES[operation.name]
+    request = (operation.http, example.path.format(**known))
+    how = {"json": example.json, "params": example.params}
+    before = store.head()
+    refused = read_only(*request, **how)
+    assert store.head() == before
+    allowed = server(*request, **how)
+    assert allowed.status_code == example.status
+    if store.head() != before:
+        assert refused.status_code == 403
+        error = error_of(refused.content)
+        assert isinstance(error, StoreNotWritable)
+        assert "opened read-only" in str(error)
+        assert "nothing was written" in refused.json()["hint"]
+        assert "--read-only" in refused.json()["hint"]
