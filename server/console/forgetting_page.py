@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.choices import Retention
 from mnemolog.domain.events import RETENTION_STREAM, ForgetRequested
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
@@ -103,7 +102,7 @@ class ForgetPreview(Result, frozen=True, kw_only=True):
 
     report: ForgetReport
     sessions: tuple[SessionPreview, ...]
-    sessions_more: int
+    """The first `PER_PAGE`."""
     events: tuple[EventLine, ...]
     """Single events that were named."""
 
@@ -150,51 +149,37 @@ async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPa
     """Show what would become unreadable, and what was forgotten up to the moment."""
     selection = Selection.of(request.query_params)
     after = parameters.position(request.query_params, "after") or ORIGIN
-    preview = await _preview(caller.store, selection, after=after) if selection else None
 
-    def past(blocking: MemoryStore) -> tuple[bool, list[PastErasure]]:
-        log = events_of(blocking)
-        return log.keyring is not None, [_past(item) for item in _visible(blocking, at.position)]
-
-    encrypted, found = await read(caller.store, past)
-    return ForgettingPage(
-        selection=selection,
-        preview=preview,
-        encrypted=encrypted,
-        erasures=tuple(reversed(found[-PER_PAGE:])),
-        erasures_more=max(len(found) - PER_PAGE, 0),
-    )
-
-
-async def _preview(store: AsyncMemoryStore, selection: Selection, *, after: int) -> ForgetPreview:
-    """Return what would become unreadable. Of a single session the turns after position `after` are listed."""
-    report = await _rehearsed(store, selection)
-    shown = report.sessions[:PER_PAGE]
-    lines = PER_PAGE if len(shown) == 1 else LINES_OF_EACH
-
-    def look(blocking: MemoryStore) -> tuple[tuple[SessionPreview, ...], tuple[EventLine, ...]]:
-        turns = {item.session: item.turns for item in blocking.sessions()} if shown else {}
-        begin = after if len(shown) == 1 else ORIGIN
-        previews = (
-            _session_preview(blocking, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
+    def look(store: MemoryStore) -> ForgettingPage:
+        found = [_past(item) for item in _visible(store, at.position)]
+        return ForgettingPage(
+            selection=selection,
+            preview=_preview(store, selection, after=after) if selection else None,
+            encrypted=events_of(store).keyring is not None,
+            erasures=tuple(reversed(found[-PER_PAGE:])),
+            erasures_more=max(len(found) - PER_PAGE, 0),
         )
-        return tuple(previews), _lines(blocking, selection.positions[:PER_PAGE])
 
-    sessions, events = await read(store, look)
+    return await read(caller.store, look)
+
+
+def _preview(store: MemoryStore, selection: Selection, *, after: int) -> ForgetPreview:
+    """Return what would become unreadable. Of a single session the turns after position `after` are listed."""
+    report = store.forget(**selection.call(), dry_run=True)
+    shown = report.sessions[:PER_PAGE]
+    begin, lines = (after, PER_PAGE) if len(shown) == 1 else (ORIGIN, LINES_OF_EACH)
+    turns = {item.session: item.turns for item in store.sessions()} if shown else {}
     return ForgetPreview(
         report=report,
-        sessions=sessions,
-        sessions_more=len(report.sessions) - len(shown),
-        events=events,
+        sessions=tuple(
+            _session_preview(store, name, turns=turns.get(name, 0), after=begin, most=lines) for name in shown
+        ),
+        events=_lines(store, selection.positions[:PER_PAGE]),
     )
 
 
 def _lines(store: MemoryStore, positions: Iterable[int]) -> tuple[EventLine, ...]:
     return tuple(EventLine.of(item) for at in positions for item in store.audit.timeline(after=at - 1, upto=at))
-
-
-async def _rehearsed(store: AsyncMemoryStore, selection: Selection) -> ForgetReport:
-    return await read(store, lambda blocking: blocking.forget(**selection.call(), dry_run=True))
 
 
 def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: int, most: int) -> SessionPreview:
@@ -224,7 +209,7 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
 async def forget(request: Request, caller: Caller, form: QueryParams) -> Response:
     """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
     selection, typed = Selection.of(form), parameters.text(form, "confirm")
-    report = await _rehearsed(caller.store, selection)
+    report = await read(caller.store, lambda store: store.forget(**selection.call(), dry_run=True))
     if parameters.text(form, "events") != str(report.events):
         what = "More, or less, would be forgotten than the page showed. Nothing was forgotten."
         raise Refused(409, "It has changed meanwhile", what, "Go back, reload the page, and look at it again.")
