@@ -44,7 +44,16 @@ from mnemolog.domain.limits import (
     checked_whole,
 )
 from mnemolog.domain.position import Micros
-from mnemolog.domain.session import CheckpointState, NoteState, SessionState, Value, entry_bytes, new_value, opened
+from mnemolog.domain.session import (
+    CheckpointState,
+    NoteState,
+    SessionState,
+    Value,
+    entry_bytes,
+    new_value,
+    opened,
+    task_of,
+)
 from mnemolog.domain.spelling import closest, spelled
 
 RESERVED_PREFIX: Final = "mnemolog."
@@ -237,13 +246,6 @@ def update_task(
     if state.task is None:
         raise NoTask(session_id)
     before = state.task
-    current = TaskChanged(
-        description=before.description,
-        step=before.step,
-        total=before.total,
-        percent=before.percent,
-        status=before.status,
-    )
     merged = _checked_task(
         before.description,
         step=before.step if step is None else step,
@@ -251,7 +253,7 @@ def update_task(
         percent=before.percent if percent is None else percent,
         status=before.status if status is None else status,
     )
-    return [] if merged == current else [merged]
+    return [] if task_of(merged, changed_at=before.changed_at) == before else [merged]
 
 
 def _checked_task(

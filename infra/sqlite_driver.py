@@ -197,9 +197,9 @@ def _another_copy() -> ModuleType:
     name = _EXTENSION.__name__
     file = Path(_EXTENSION.__file__ or "")
     why = None
-    for copy_of in (_copy_in_memory, _copy_on_disk):
+    for in_memory in (hasattr(os, "memfd_create"), False):
         try:
-            with copy_of(file) as path:
+            with _copy_of(file, in_memory=in_memory) as path:
                 extension = _loaded(name, importlib.machinery.ExtensionFileLoader(name, path))
                 break
         except (OSError, ImportError) as error:
@@ -229,23 +229,17 @@ def _loaded(name: str, loader: Any) -> ModuleType:
 
 
 @contextmanager
-def _copy_in_memory(source: Path) -> Iterator[str]:
-    """Yield the path of a temporary copy. Works also where no folder allows programs."""
-    if not hasattr(os, "memfd_create"):
-        raise OSError("this system has no files in memory")
-    with source.open("rb") as file, os.fdopen(os.memfd_create("sqlite"), "wb") as copy:
+def _copy_of(source: Path, *, in_memory: bool) -> Iterator[str]:
+    """Yield the path of a temporary copy. One in memory works also where no folder allows programs."""
+    with (
+        source.open("rb") as file,
+        os.fdopen(os.memfd_create("sqlite"), "wb")
+        if in_memory
+        else tempfile.NamedTemporaryFile(suffix=source.suffix) as copy,
+    ):
         shutil.copyfileobj(file, copy)
         copy.flush()
-        yield f"/proc/{os.getpid()}/fd/{copy.fileno()}"
-
-
-@contextmanager
-def _copy_on_disk(source: Path) -> Iterator[str]:
-    """Yield the path of a temporary copy."""
-    with source.open("rb") as file, tempfile.NamedTemporaryFile(suffix=source.suffix) as copy:
-        shutil.copyfileobj(file, copy)
-        copy.flush()
-        yield copy.name
+        yield f"/proc/{os.getpid()}/fd/{copy.fileno()}" if in_memory else copy.name
 
 
 driver: Final = _Driver()

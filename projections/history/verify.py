@@ -347,14 +347,11 @@ def walk(
                     found.add([flaw])
             tell(progress, rows[-1][0], upto)
     except errors.LogDamaged as error:
-        found.add([_unreadable(chain, f"from here on the log cannot be read: {error}")])
+        found.add([of_the_file(f"from here on the log cannot be read: {error}", position=chain.position + 1)])
         return
     if chain.position < upto:
-        found.add([_unreadable(chain, f"events from here to {upto} are not found where they should be")])
-
-
-def _unreadable(chain: Chain, why: str) -> Finding:
-    return Finding(kind=Kind.FILE, position=Position(chain.position + 1), stream=None, detail=why)
+        why = f"events from here to {upto} are not found where they should be"
+        found.add([of_the_file(why, position=chain.position + 1)])
 
 
 class EventChecker:
@@ -478,9 +475,9 @@ def _miscounted(log: AuditableLog, given: tuple[Position, Position], *, last: Po
     return []
 
 
-def of_the_file(detail: str) -> Finding:
-    """Return the finding for what is wrong with the file itself."""
-    return Finding(kind=Kind.FILE, position=ORIGIN, stream=None, detail=detail)
+def of_the_file(detail: str, *, position: int = ORIGIN) -> Finding:
+    """Return the finding for what is wrong with the file itself, from a position on."""
+    return Finding(kind=Kind.FILE, position=Position(position), stream=None, detail=detail)
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:

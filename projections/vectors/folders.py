@@ -562,7 +562,7 @@ def generations(root: Path, log: Log, *, active: str | None = None) -> list[Gene
     """
     found, head = survey(root, log), log.head().position
     statuses = [_status(item, head=head, active=active) for item in found]
-    if active is not None and head > ORIGIN and not any(_is_of(item, active) for item in found):
+    if active is not None and head > ORIGIN and not any(item.prefix == prefix_of(active) for item in found):
         statuses.append(
             GenerationStatus(
                 generation="",
@@ -581,16 +581,12 @@ def generations(root: Path, log: Log, *, active: str | None = None) -> list[Gene
     return statuses
 
 
-def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
-    return generation.prefix == prefix_of(fingerprint)
-
-
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
     tag = found.tag
     state = found.state(head)
     covers = found.covers
-    of_other_model = active is not None and not _is_of(found, active)
+    of_other_model = active is not None and found.prefix != prefix_of(active)
     if of_other_model and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
         state = Drift.OTHER_MODEL
     return GenerationStatus(

@@ -19,6 +19,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.embeddings import EmbeddingCache
 from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.sql.position_mask import PositionMask
@@ -29,6 +30,7 @@ from mnemolog.projections.vectors.folders import (
     SegmentState,
     Skipped,
     covered_by,
+    log_range_of,
     next_of_chain,
     range_of,
     read_manifest,
@@ -37,7 +39,7 @@ from mnemolog.projections.vectors.folders import (
 )
 from mnemolog.projections.vectors.rendering import RECIPE, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.segment import TEMPORARY, Description, Segment, load, publish
-from mnemolog.projections.vectors.turn_vectors import Embedded, Embedder, set_aside, text_hashes_of
+from mnemolog.projections.vectors.turn_vectors import Embedded, Embedder, salvage, text_hashes_of
 
 LISTINGS_MAX: Final = 100
 """How often a folder is listed again because a segment was merged away while it was read."""
@@ -328,7 +330,8 @@ class Generation:
                 self._refresh()
 
     def _set_aside(self, segment: Path, why: str) -> None:
-        set_aside(segment, why, log=self._log, cache=self._cache.database, quarantine=self._quarantine)
+        salvage(segment, self._log, self._cache.database)
+        Quarantine(self._quarantine).add(segment, reason=why, built_from=log_range_of(segment))
 
     @contextmanager
     def _alone_writing(self) -> Iterator[tuple[Segment, ...]]:

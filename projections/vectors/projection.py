@@ -32,7 +32,6 @@ from mnemolog.projections.vectors.checked_rows import Rows, bounds, floats, prod
 from mnemolog.projections.vectors.folders import (
     WAIT_S,
     Damaged,
-    GenerationFolder,
     IndexerLock,
     generation_folders,
     generation_name,
@@ -381,7 +380,7 @@ class VectorProjection:
             files.make_folder(building, root=PROJECTIONS)
             embedder = self._embedder(skip_bad=skip_bad)
             built, encoded = self._build_whole(building, embedder, upto, progress)
-            replaced = self._folders()
+            replaced = generation_folders(self._root, self._encoder.fingerprint)
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             files.publish_folder(building, final)
             rebuilt = Rebuilt(
@@ -523,11 +522,8 @@ class VectorProjection:
         if all(segment is None or segment.covered for segment in found):
             files.remove_folder(generation)
 
-    def _folders(self) -> list[GenerationFolder]:
-        return generation_folders(self._root, self._encoder.fingerprint)
-
     def _current_folder(self) -> Path:
-        folders = self._folders()
+        folders = generation_folders(self._root, self._encoder.fingerprint)
         return folders[-1].path if folders else self._name(1)
 
     def _name(self, serial: int) -> Path:

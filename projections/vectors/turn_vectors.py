@@ -24,7 +24,6 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
-from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
@@ -38,7 +37,6 @@ from mnemolog.projections.vectors.folders import (
     Manifest,
     SegmentState,
     generation_folders,
-    log_range_of,
     prefix_of,
     range_of,
     read_manifest,
@@ -282,12 +280,6 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
     except MemoryError as error:
         raise errors.ProjectionUnreadable(folder, "there is too little memory to read it") from error
     return None
-
-
-def set_aside(folder: Path, why: str, *, log: Log, cache: ProjectionDatabase, quarantine: Path) -> None:
-    """Move a damaged segment to quarantine, after `salvage`."""
-    salvage(folder, log, cache)
-    Quarantine(quarantine).add(folder, reason=why, built_from=log_range_of(folder))
 
 
 def salvage(folder: Path, log: Log, database: ProjectionDatabase) -> None:

@@ -128,9 +128,8 @@ class WalKeeper:
             if thread is not None:
                 thread.join(CLOSE_TIMEOUT_S)
 
-    def end(self) -> None:
-        """Stop: the process ends."""
-        self.close()
+    end = close
+    """Called when the process ends."""
 
     def _start(self) -> None:
         with self._mutex:
@@ -170,13 +169,14 @@ class WalKeeper:
                     pause_s = HELD_RETRY_S
                     if size >= 2 * said:
                         said = size
-                        _warn(self._database, size, found)
+                        structured_log.warning(
+                            "wal.held",
+                            path=self._database,
+                            bytes=size,
+                            waiting_frames=found.waiting,
+                            readers=",".join(map(str, readers_of(self._database))),
+                        )
                 elif not hindered and not checkpoint(driver, "TRUNCATE")[0]:
                     structured_log.info("wal.emptied", path=self._database, bytes=size)
                     return
             self._closing.wait(pause_s)
-
-
-def _warn(database: Path, size: int, found: Checkpointed) -> None:
-    readers = ",".join(map(str, readers_of(database)))
-    structured_log.warning("wal.held", path=database, bytes=size, waiting_frames=found.waiting, readers=readers)
