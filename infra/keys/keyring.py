@@ -417,12 +417,13 @@ class Keyring:
         place = _PLACE + self.engine.log_id.encode() + len(name).to_bytes(4, "big") + name
         return StreamKeys(place, nodes, stored.destroyed)
 
-    def _puncture(self, stream: str, series: int, ranges: Iterable[tuple[int, int]]) -> None:
+    def _puncture(self, stream: str, series: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Replace the nodes above the leaves in `ranges`, both ends included, by those that are left without them."""
         before = [self._clear(node) for of, node in self.engine.stored(stream).nodes if of == series]
         after = before
         for first, last in ranges:
             after = list(without(after, first, last))
+        assert not any(node.first <= last and first <= node.last for node in after for first, last in ranges)
         places = {(node.depth, node.prefix) for node in before}
         self.engine.delete(stream, series, places - {(node.depth, node.prefix) for node in after})
         self._insert(stream, series, [node for node in after if (node.depth, node.prefix) not in places])

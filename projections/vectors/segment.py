@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -261,6 +262,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     however large it is. Raises `OSError`: then nothing is left, or a temporary folder that readers ignore.
     """
     first, last = parts[0], parts[-1]
+    assert all(one.upto == following.after for one, following in pairwise(parts)), "its range would claim what none has"
     temporary = generation / temporary_name(TEMPORARY)
     make_folder(temporary, root=PROJECTIONS)
     rows, turns = joined_rows(parts), joined_turns(parts)
