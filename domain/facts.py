@@ -31,7 +31,6 @@ BECAUSE_MAX: Final = 100
 NOTHING: Final = canonical(None)
 """The value of a key that has ended, as bytes."""
 _MONTH: Final = re.compile(r"\d{4}-\d{2}\Z")
-_WILDCARDS: Final = frozenset("*?[]")
 
 
 def stream_scope(stream: str) -> str | None:
@@ -158,7 +157,7 @@ def checked_fact_key(key: str) -> str:
     checked_label("key", key)
     if not all(part.strip() == part and part not in ("", ".", "..") for part in key.split("/")):
         raise InvalidInput("key", f"{key!r} is not a path; write it like 'user/city'")
-    if not _WILDCARDS.isdisjoint(key):
+    if not frozenset("*?[]").isdisjoint(key):
         raise InvalidInput("key", f"{key!r} has a wildcard, which only a pattern may have; write it like 'user/city'")
     return key
 

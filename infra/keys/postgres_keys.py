@@ -138,10 +138,6 @@ _COPIED: Final = {
     keys_file.REQUESTS: f"SELECT number, request, position, recorded_at, event FROM {SCHEMA}.requests "
     "WHERE log_id = %s ORDER BY number",
 }
-_OR_REPLACE_IDENTITY: Final = (
-    "ON CONFLICT (log_id) DO UPDATE "
-    "SET format = excluded.format, secret = excluded.secret, last_change = gen_random_uuid()"
-)
 _FILLED: Final = {
     "SELECT stream, series, depth, prefix, material FROM nodes": (
         f"INSERT INTO {SCHEMA}.nodes (log_id, stream, series, depth, prefix, material) VALUES (%b, %b, %b, %b, %b, %b)"
@@ -154,9 +150,7 @@ _FILLED: Final = {
     ),
 }
 
-_NO_RIGHTS: Final = f"this user needs the role {ROLE}"
 _MISSING: Final = ("3F000", "42P01")  # invalid_schema_name, undefined_table
-_COUNT: Final = re.compile(r"\d+")
 
 
 class PostgresKeys:
@@ -374,7 +368,11 @@ class PostgresKeys:
             with driver.transaction():
                 if row[1] == keys_file.WRAPPED_FORMAT:
                     allow_wrapped(driver)
-                driver.execute(f"{_INSERT_IDENTITY} {_OR_REPLACE_IDENTITY}", row)
+                driver.execute(
+                    f"{_INSERT_IDENTITY} ON CONFLICT (log_id) DO UPDATE "
+                    "SET format = excluded.format, secret = excluded.secret, last_change = gen_random_uuid()",
+                    row,
+                )
                 if row[1] == keys_file.WRAPPED_FORMAT:
                     driver.execute(
                         f"UPDATE {SCHEMA}.meta SET wrapped_with = %b WHERE log_id = %b",
@@ -421,7 +419,7 @@ class PostgresKeys:
         except errors.StoreNotWritable as error:
             if getattr(error.__cause__, "sqlstate", None) != "42501":
                 raise
-            raise self.missing(f"{_NO_RIGHTS} ({_said(error)})") from error
+            raise self.missing(f"this user needs the role {ROLE} ({_said(error)})") from error
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -473,7 +471,7 @@ class PostgresKeys:
                 with suppress(psycopg.Error):
                     driver.execute(_SET_LOCK_TIMEOUT, (str(round(self._busy_timeout_s * 1_000)),))
         # "1 dead row versions cannot be removed yet.\nCPU: ...", in the language of the server.
-        counts = [found for _, detail in said if (found := _COUNT.search(detail or "")) is not None]
+        counts = [found for _, detail in said if (found := re.search(r"\d+", detail or "")) is not None]
         if not counts:
             raise errors.StoreNotWritable(self._path, "; ".join(primary for primary, _ in said))
         return int(counts[-1].group())

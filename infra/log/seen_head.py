@@ -45,7 +45,6 @@ class Known(NamedTuple):
 
 
 NOTHING: Final = Known(0, b"")
-_MAY_LOSE: Final = b"This log was written with synchronous=NORMAL: a power cut may take its newest events.\n"
 
 
 def noted_head(folder: Path) -> Head | None:
@@ -97,7 +96,12 @@ class SeenHead:
         path = self._layout.may_lose
         if self._appends_may_be_lost and self._writable and not path.exists():
             with mapped_to_store_errors(path):
-                replace_file(path, _MAY_LOSE, prefix="normal", synced=True)
+                replace_file(
+                    path,
+                    b"This log was written with synchronous=NORMAL: a power cut may take its newest events.\n",
+                    prefix="normal",
+                    synced=True,
+                )
 
     def require(self, *, always: bool = False) -> None:
         """Raise `HistoryLost` if the log has lost events, but `always` not to those that report on it."""

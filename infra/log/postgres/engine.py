@@ -95,11 +95,6 @@ _SET_BACK: Final = (
 )
 _SET_MOVED_TO: Final = f"UPDATE {schema.SCHEMA}.head SET moved_to = %b WHERE log = %b AND position = %b"
 
-_UNKNOWN: Final = (
-    "the connection to PostgreSQL was lost during an append, and PostgreSQL cannot be asked what became of it: "
-    "whether the events were written is unknown"
-)
-
 
 @cache
 def _translated(query: str) -> str:
@@ -306,7 +301,10 @@ class PostgresConnection(LogConnection):
             self.lock(0)
             survived = bool(self.reads.digest_at(row[0]) == row[6])
         except psycopg.Error as error:
-            raise errors.LogUnreachable(_UNKNOWN) from error
+            raise errors.LogUnreachable(
+                "the connection to PostgreSQL was lost during an append, and PostgreSQL cannot be asked what became of "
+                "it: whether the events were written is unknown"
+            ) from error
         if survived:
             self.roll_back()
         return survived
