@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head, RecordedTimes
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Position
 from mnemolog.domain.session import Spans
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
 from mnemolog.infra.runtime.condition import Listener
@@ -102,9 +102,6 @@ class TimedLog(StoreLog, RecordedTimes, Protocol):
 
     def streams_with(self, topic: str, *, after: Position, upto: Position) -> list[str]:
         """The stream of every event of a topic in `(after, upto]`, in order."""
-
-    def recorded_at(self, position: Position) -> Micros:
-        """When an event was recorded."""
 
 
 class SpansAt(Protocol):

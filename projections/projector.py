@@ -177,13 +177,9 @@ class Indexing:
 
     def write(self, *, new_since: Position | None = None) -> None:
         """Write the vectors in memory, and merge those after `new_since` into few segments."""
-        projection = self._vectors().projection()
-
-        def written() -> int:
-            projection.write(new_since=new_since)
-            return 0
-
-        self._alone(written, needless=lambda: False, timeout_s=None)
+        self._alone(
+            lambda: self._vectors().projection().write(new_since=new_since), needless=lambda: False, timeout_s=None
+        )
 
     def _extend(self, vectors: Vectors, upto: Position, *, texts: int, timeout_s: float | None) -> int | None:
         """Make one step. Return how many texts were encoded; None if the turn did not come in time."""
@@ -194,7 +190,9 @@ class Indexing:
             timeout_s=timeout_s,
         )
 
-    def _alone(self, work: Callable[[], int], *, needless: Callable[[], bool], timeout_s: float | None) -> int | None:
+    def _alone(
+        self, work: Callable[[], int | None], *, needless: Callable[[], bool], timeout_s: float | None
+    ) -> int | None:
         """Run `work` when no other thread does. Return 0 if it became needless, None after `timeout_s` seconds."""
         mine = object()
 
@@ -207,7 +205,7 @@ class Indexing:
         try:
             if self._changes.wait_for(begin, timeout_s=timeout_s) is None:
                 return None
-            return work() if self._turn is mine else 0
+            return (work() or 0) if self._turn is mine else 0
         finally:
             with self._changes.mutex:
                 if self._turn is mine:
@@ -352,7 +350,6 @@ class Projector:
         self._log, self._indexing = log, indexing
         self.look: Callable[[Position], None] = lambda _: None
         """Called with the head before turns up to it are embedded."""
-        self._clock = SystemClock()
         self._changes = InterruptSafeCondition()
         self._file = StateFile(projections)
         self._thread: threading.Thread | None = None
@@ -549,7 +546,7 @@ class Projector:
             self._asleep = False
 
     def _now(self) -> datetime:
-        return to_datetime(self._clock.now())
+        return to_datetime(SystemClock().now())
 
 
 def _in_words(error: BaseException) -> str:

@@ -286,7 +286,14 @@ class VectorProjection:
         `new_since` as for `Generation.write`. Raises `IndexerBusy` if another process writes for more than `WAIT_S`
         seconds, and `StorageFull`.
         """
-        self._write_all(self._refreshed(), new_since=new_since)
+        generation = self._refreshed()
+        upto = generation.snapshot.covers
+        for _ in range(ATTEMPTS_MAX):
+            if self._write(generation, new_since=new_since):
+                return
+            # Vectors of a damaged segment come from the cache, as far as it has them.
+            generation.extend(upto=upto, encode_max=0)
+        raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def refresh(self) -> None:
         """Load what other processes have written or removed. Raises `ProjectionUnreadable`."""
@@ -441,15 +448,6 @@ class VectorProjection:
             fresh.write(merge=False, index=False)
         fresh.write_as_one()
         return encoded
-
-    def _write_all(self, generation: Generation, *, new_since: Position | None = None) -> None:
-        """Write the vectors in memory. Vectors of a damaged segment come from the cache, as far as it has them."""
-        upto = generation.snapshot.covers
-        for _ in range(ATTEMPTS_MAX):
-            if self._write(generation, new_since=new_since):
-                return
-            generation.extend(upto=upto, encode_max=0)
-        raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def _write(
         self, generation: Generation, *, merge: bool = True, wait_s: float = WAIT_S, new_since: Position | None = None

@@ -180,7 +180,11 @@ def contradictions(connection: Any) -> list[str]:
     """
     try:
         checked = connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
-        return [*_altered(connection), *_early(connection), *(f"SQLite: {row[0]}" for row in checked if row[0] != "ok")]
+        query = "SELECT position FROM events WHERE position < 1 LIMIT ?"
+        early = [
+            f"an event is at position {at}, before the first" for (at,) in connection.execute(query, (PROBLEMS_MAX,))
+        ]
+        return [*_altered(connection), *early, *(f"SQLite: {row[0]}" for row in checked if row[0] != "ok")]
     except (sqlite.driver.dbapi2.DatabaseError, UnicodeDecodeError) as error:
         return [f"SQLite cannot check the file: {error}"]
 
@@ -192,11 +196,6 @@ def _altered(connection: Any) -> list[str]:
     # Missing and altered triggers are checked elsewhere: a log without one may still be whole.
     moved = [name for name in APPEND_ONLY_TRIGGERS if name in found and found[name][1] != name.split("_")[0]]
     return [f"{name} is not laid out as it was created" for name in (*other, *moved)]
-
-
-def _early(connection: Any) -> list[str]:
-    rows = connection.execute("SELECT position FROM events WHERE position < 1 LIMIT ?", (PROBLEMS_MAX,)).fetchall()
-    return [f"an event is at position {position}, before the first" for (position,) in rows]
 
 
 LOG_FILE: Final = "log.db"
