@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
@@ -538,7 +538,7 @@ def open_log(
     settings = Settings(address.url, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
     noted, may_lose = noted_head(path.parent), synchronous == "NORMAL"
     try:
-        found = _find_or_create(settings, address, path, clock, create, encrypt, identity, read_only, noted)
+        log, identity = _find_or_create(settings, address, path, clock, create, encrypt, identity, read_only, noted)
     except errors.LogUnreachable:
         known = known_identity(path.parent)
         if known is None or not answers_alone(path.parent) or not StoreLayout(path.parent).views.exists():
@@ -547,7 +547,7 @@ def open_log(
         again = partial(_found_again, address, known, path)
         seen = SeenHead(path.parent, known.log_id, writable=is_writable(path.parent), may_lose=may_lose)
         return known, PostgresEngine(settings, log=again, identity=known, path=path, seen=seen)
-    identity, keeps_projections = found.identity, not read_only or is_writable(path.parent)
+    keeps_projections = not read_only or is_writable(path.parent)
     if identity.log_format > LOG_FORMAT:
         raise errors.FormatTooNew(path, found=identity.log_format, supported=LOG_FORMAT)
     if keeps_projections:
@@ -555,7 +555,7 @@ def open_log(
     seen = SeenHead(path.parent, identity.log_id, writable=keeps_projections, may_lose=may_lose)
     if noted is not None and noted.log_id not in (None, identity.log_id):
         seen.lost = f"the database holds log {identity.log_id} under this name; this node has seen log {noted.log_id}"
-    return identity, PostgresEngine(settings, log=found.log, identity=identity, path=path, seen=seen)
+    return identity, PostgresEngine(settings, log=log, identity=identity, path=path, seen=seen)
 
 
 def _no_log(address: LogAddress, path: Path, noted: Head | None) -> errors.StoreError:
@@ -571,9 +571,9 @@ def _no_log(address: LogAddress, path: Path, noted: Head | None) -> errors.Store
 def _found_again(address: LogAddress, identity: LogIdentity, path: Path, driver: Any) -> int:
     """Return the number of a log that could not be asked for when it was opened. Raises `StoreReplaced`."""
     found = None if _version_of(driver, schema) is None else _find(driver, address.log)
-    if found is None or found.identity != identity:
+    if found is None or found[1] != identity:
         raise errors.StoreReplaced(path, f"its database has no log {address.log!r} with the identity {identity.log_id}")
-    return found.log
+    return found[0]
 
 
 def _find_or_create(
@@ -586,7 +586,7 @@ def _find_or_create(
     identity: LogIdentity | None,
     read_only: bool,
     noted: Head | None,
-) -> _Found:
+) -> tuple[int, LogIdentity]:
     """Return the log at an address. One of which this node has `noted` a head is not created."""
     keeps_projections = not (read_only and path.parent.exists() and not is_writable(path.parent))
     with _connected(settings, path) as driver:
@@ -640,14 +640,8 @@ def _no_schema(url: str, what: str) -> errors.StoreError:
     return errors.StoreError(f"{url} is not prepared for {what}").saying(hint=hint)
 
 
-class _Found(NamedTuple):
-    log: int
-    """Its number in the database."""
-    identity: LogIdentity
-
-
-def _find(driver: Any, name: str) -> _Found | None:
-    """Return a log by its name."""
+def _find(driver: Any, name: str) -> tuple[int, LogIdentity] | None:
+    """Return the number of a log in the database and its identity, by its name."""
     row = driver.execute(
         f"SELECT h.log, h.log_id, h.format, h.created_at FROM {schema.SCHEMA}.head h WHERE h.name = %b",
         (name,),
@@ -655,10 +649,10 @@ def _find(driver: Any, name: str) -> _Found | None:
     ).fetchone()
     if row is None:
         return None
-    return _Found(row[0], LogIdentity(row[1], row[2], Micros(row[3])))
+    return row[0], LogIdentity(row[1], row[2], Micros(row[3]))
 
 
-def _create(driver: Any, name: str, made: LogIdentity) -> _Found | None:
+def _create(driver: Any, name: str, made: LogIdentity) -> tuple[int, LogIdentity] | None:
     """Create a log, unless another process was quicker. Return the existing one."""
     driver.execute(_INSERT_LOG, (name, *made, made.genesis))
     return _find(driver, name)
@@ -666,7 +660,7 @@ def _create(driver: Any, name: str, made: LogIdentity) -> _Found | None:
 
 def _create_with_keys(
     driver: Any, address: LogAddress, path: Path, now: Micros, busy_timeout_s: float
-) -> _Found | None:
+) -> tuple[int, LogIdentity] | None:
     """Create an encrypted log: the keys first, durably. A log without its keys could never be read."""
     url = address.keys or address.url
     with _connected(Settings(url, busy_timeout_s=busy_timeout_s), path) as keys:
@@ -678,7 +672,7 @@ def _create_with_keys(
             why = f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_keys.ROLE}"
             raise errors.StoreNotWritable(path, why) from error
         found = _create(driver, address.log, made)
-        if found is not None and found.identity.log_id != made.log_id:
+        if found is not None and found[1].log_id != made.log_id:
             postgres_keys.discard(keys, made.log_id)
     return found
 
