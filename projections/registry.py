@@ -12,7 +12,6 @@ from mnemolog.projections.maintenance.context import (
     CacheStatus,
     Forgotten,
     IssueWithFix,
-    Rebuilt,
     StoreContext,
     TableStatus,
 )
@@ -20,7 +19,7 @@ from mnemolog.projections.maintenance.tables import AdapterTables, ConversationV
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.sql.item_tables import ItemTables
 from mnemolog.projections.sql.thread_index import ThreadIndex
-from mnemolog.projections.vectors.folders import GenerationStatus
+from mnemolog.projections.vectors.folders import GenerationStatus, Rebuilt
 
 Status = TableStatus | CacheStatus | GenerationStatus
 

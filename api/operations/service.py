@@ -52,7 +52,6 @@ from mnemolog.projections.maintenance.context import (
     CacheStatus,
     LogAtHead,
     RebuildReport,
-    Rebuilt,
     StoreContext,
     TablesStatus,
     ViewsStatus,
@@ -67,7 +66,7 @@ from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.registry import REBUILDABLE as BY_NAME
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import tracked
-from mnemolog.projections.vectors.folders import GenerationStatus
+from mnemolog.projections.vectors.folders import GenerationStatus, Rebuilt
 
 
 class AdminService:

@@ -112,16 +112,6 @@ class CacheStatus(Result, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Rebuilt(NamedTuple):
-    """What a rebuild of one projection built."""
-
-    turns: int
-    encoded: int = 0
-    """Texts the model was called for."""
-    skipped: int = 0
-    """Turns whose text the model refused."""
-
-
 class RebuildReport(Result, frozen=True, kw_only=True):
     """What a rebuild built, or with `dry_run` would build."""
 

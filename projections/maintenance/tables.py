@@ -29,7 +29,6 @@ from mnemolog.projections.maintenance.context import (
     Database,
     Forgotten,
     IssueWithFix,
-    Rebuilt,
     StoreContext,
     TablesStatus,
     ViewsStatus,
@@ -42,7 +41,7 @@ from mnemolog.projections.sql.conversation_views import TEXT_INDEX, VIEWS, Views
 from mnemolog.projections.sql.database import METADATA, TRACKING, ProjectionDatabase, faults_of, why_not_as_sealed
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import USABLE, SqlProjection, empty, state_of
-from mnemolog.projections.vectors.folders import survey
+from mnemolog.projections.vectors.folders import Rebuilt, survey
 
 _FIX: Final = remedy("admin.doctor", fix=True)
 _REBUILD: Final = remedy("rebuild", "views")

@@ -21,7 +21,6 @@ from mnemolog.projections.maintenance.context import (
     Issue,
     IssueWithFix,
     RebuildReport,
-    Rebuilt,
     Severity,
     StoreContext,
     indexers_locked_out,
@@ -35,6 +34,7 @@ from mnemolog.projections.vectors.folders import (
     FoundGeneration,
     FoundSegment,
     GenerationStatus,
+    Rebuilt,
     SegmentState,
     Validate,
     action_of,
@@ -90,8 +90,7 @@ class VectorGenerations:
     def rebuild(self, context: StoreContext, *, upto: Position, skip_bad: bool) -> Rebuilt:
         """Build a new generation for the active model. Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`."""
         projection = context.projections.vectors().projection()
-        built = projection.rebuild(upto=upto, skip_bad=skip_bad, progress=context.progress)
-        return Rebuilt(built.turns, built.encoded, built.skipped)
+        return projection.rebuild(upto=upto, skip_bad=skip_bad, progress=context.progress)
 
     def to_encode(self, context: StoreContext, *, upto: Position) -> int:
         """Return how many texts a rebuild would call the model for."""

@@ -686,3 +686,13 @@ def _chain(segments: Iterable[FoundSegment]) -> tuple[FoundSegment, ...]:
         chain.append(segment)
         reached = manifest.upto
     return tuple(chain)
+
+
+class Rebuilt(NamedTuple):
+    """What a rebuild of one projection built."""
+
+    turns: int
+    encoded: int = 0
+    """Texts the model was called for."""
+    skipped: int = 0
+    """Turns whose text the model refused."""

@@ -45,15 +45,9 @@ LISTINGS_MAX: Final = 100
 """How often a folder is listed again because a segment was merged away while it was read."""
 
 
-class Chain(NamedTuple):
-    """The usable segments of a generation."""
-
-    used: tuple[Segment, ...]
-    """Each begins where the one before ends."""
-    beyond: tuple[Segment, ...] = ()
-    """Those that follow a gap: look-ups by text find their vectors."""
-
-
+Chain = tuple[tuple[Segment, ...], tuple[Segment, ...]]
+"""The usable segments of a generation: those of which each begins where the one before ends, and those that follow a
+gap, whose vectors are found by look-ups by text."""
 SetAside = Callable[[Path, str], None]
 """Moves a damaged segment to quarantine, with the reason."""
 
@@ -115,7 +109,7 @@ def _chain(found: list[tuple[Manifest, Path]], log: Log, known: Mapping[Path, Se
             used.append(segment)
             reached = following[0].upto
     beyond = [read(manifest, part) for manifest, part in found if manifest.upto > reached]
-    return Chain(tuple(used), tuple(segment for segment in beyond if segment is not None))
+    return tuple(used), tuple(segment for segment in beyond if segment is not None)
 
 
 def _quarantine(folder: Path, why: str, log: Log, set_aside: SetAside) -> None:

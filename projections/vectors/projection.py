@@ -33,6 +33,7 @@ from mnemolog.projections.vectors.folders import (
     WAIT_S,
     Damaged,
     IndexerLock,
+    Rebuilt,
     generation_folders,
     generation_name,
     look,
@@ -230,17 +231,6 @@ class VectorAnswer(NamedTuple):
     """Returns so many of these turns that are most similar to another one, best first, from the same snapshot."""
     lag: str | None = None
     """Why the vectors reach no further, if something went wrong."""
-
-
-class Rebuilt(NamedTuple):
-    """The result of a rebuild of vectors."""
-
-    turns: int
-    """Turns that have a vector in the new generation."""
-    encoded: int
-    """Texts that the model encoded; the vectors of the others were stored."""
-    skipped: int
-    """Turns that the model refused."""
 
 
 class VectorProjection:
