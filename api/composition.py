@@ -350,8 +350,7 @@ def _open_log(
         if log.engine.seen.lost:
             return log
         if wanted is not None:
-            is_empty = log.head().position == ORIGIN
-            log.appends.transact(partial(commands.choose_language, wanted=wanted, change=is_empty))
+            log.appends.transact(partial(commands.choose_language, wanted=wanted, change=log.head().position == ORIGIN))
         if redact is not None and bool(redact) != log.redaction().on:
             if not redact:
                 why = "this store replaces secrets; store.admin.set_redaction(False) ends it"

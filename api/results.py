@@ -53,8 +53,10 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("session", "missing; name it in the message, {'session': 'trip', …}, or with session=")
         fields["session"] = checked_session_id(session_id_of(named))
         if session is not None and fields["session"] != session_id_of(session):
-            why = f"{quoted(fields['session'])} is not {session_id_of(session)!r}, the session given for the call"
-            raise InvalidInput("session", why)
+            raise InvalidInput(
+                "session",
+                f"{quoted(fields['session'])} is not {session_id_of(session)!r}, the session given for the call",
+            )
         for name, value in about.items():
             if has_value(value):
                 if has_value(fields.get(name)):

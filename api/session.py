@@ -333,8 +333,7 @@ class WorkingMemory(MemoryView):
         """
         wanted: str = name_of(checkpoint, Checkpoint, "checkpoint")
         if dry_run:
-            switched = self._parts.switches.preview_restore(self.id, wanted)
-            return commands.restore_preview(switched, now=self._now())
+            return commands.restore_preview(self._parts.switches.preview_restore(self.id, wanted), now=self._now())
         # Fold and keep the state before taking the write lock: under the lock it is then only looked up.
         self._state()
         found: list[Checkpoint] = []
@@ -438,8 +437,7 @@ class Session(OfOneProcess, WorkingMemory):
 
         - `messages`: up to 10,000; each is a dict as in `record`, or a `NewTurn`
         """
-        recorded = self._parts.sessions.record_many(messages, session_id=self.id)
-        return Results(item.turn() for item in recorded)
+        return Results(item.turn() for item in self._parts.sessions.record_many(messages, session_id=self.id))
 
     @takes_options
     def assert_fact(self, key: str, value: Any, **how: Unpack[FactHow]) -> Fact:
@@ -503,11 +501,10 @@ class Session(OfOneProcess, WorkingMemory):
         not exist at `as_of`; otherwise like `MemoryStore.recall`.
         """
         self._visible.check_asked_for(self.id, options.get("asked_for"))
-        asked = question(
-            query, k=k, session=self.id, own=self.scope, scope=scope, lineage=lineage, hidden=hidden, **options
-        )
         return self._parts.contexts.recalls.ask(
-            asked,
+            question(
+                query, k=k, session=self.id, own=self.scope, scope=scope, lineage=lineage, hidden=hidden, **options
+            ),
             as_of=as_of,
             min_position=min_position,
             timeout_s=timeout_s,
@@ -578,8 +575,7 @@ class Session(OfOneProcess, WorkingMemory):
         Only this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
         where: dict[str, Any] = {"session": self.id, "own": self.scope, "scope": scope, "lineage": lineage}
-        asked = Request(query=query, k=k, **where, options=options)
-        return self._parts.prefetcher.submit(asked)
+        return self._parts.prefetcher.submit(Request(query=query, k=k, **where, options=options))
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.
@@ -689,8 +685,7 @@ class Session(OfOneProcess, WorkingMemory):
         Raises `OutsideSession` if it did not exist then, `InvalidInput` for a position that is not in the log.
         """
         position, moment = known_at("at", when, self._parts.visible.log)
-        state = self._parts.visible.state_at(self.id, position)
-        return SessionAt(self._parts, state, position=position, moment=moment)
+        return SessionAt(self._parts, self._parts.visible.state_at(self.id, position), position=position, moment=moment)
 
     def _state(self) -> SessionState:
         return self._parts.visible.state(self.id)

@@ -242,8 +242,7 @@ class MemoryStore(OfOneProcess):
         Raises as `Session.record` does, naming the message, as in `messages[3].role`, and `LimitExceeded`.
         """
         of = None if session is None else session_id_of(session)
-        recorded = self.parts.sessions.record_many(messages, session_id=of)
-        return Results(item.turn() for item in recorded)
+        return Results(item.turn() for item in self.parts.sessions.record_many(messages, session_id=of))
 
     @takes_options
     def assert_fact(self, key: str, value: Any, *, scope: str | None = None, **how: Unpack[FactHow]) -> Fact:
@@ -965,16 +964,17 @@ class MemoryStore(OfOneProcess):
         """
         parts = self.parts
         parts.boundary.require_none("rebuild")
-        reports = rebuild(
-            projection,
-            parts.layout,
-            parts.log,
-            parts.projections,
-            dry_run=dry_run,
-            skip_bad=skip_bad,
-            progress=progress,
+        return Results(
+            rebuild(
+                projection,
+                parts.layout,
+                parts.log,
+                parts.projections,
+                dry_run=dry_run,
+                skip_bad=skip_bad,
+                progress=progress,
+            )
         )
-        return Results(reports)
 
     def _asker(self, asked_in: SessionLike | None, options: Mapping[str, Any]) -> str | None:
         """Return the id of the session that asks. Raises for one that may not be seen, and for a turn of another."""

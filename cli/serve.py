@@ -424,8 +424,7 @@ def install(
 
     Example: mnemolog hermes install --dry-run
     """
-    usual = config.hermes_home()
-    answer(config.install(home or usual, force=force, dry_run=dry_run), _show_installed, as_json=as_json)
+    answer(config.install(home or config.hermes_home(), force=force, dry_run=dry_run), _show_installed, as_json=as_json)
 
 
 def _show_installed(done: config.Installed) -> None:

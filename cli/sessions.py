@@ -255,8 +255,7 @@ def branch(
     Example: mnemolog branch memory/ trip --at before-booking --title "trip by train"
     """
     with opened_session(store, session) as opened:
-        made = opened.branch(to, at=None if at is None else _place(opened, at), title=title)
-        _answer_session(made, as_json=as_json)
+        _answer_session(opened.branch(to, at=None if at is None else _place(opened, at), title=title), as_json=as_json)
 
 
 @app.command("rewind", cls=StoreCommand)
@@ -603,9 +602,11 @@ def show_checkpoints(checkpoints: list[Checkpoint], *, full: bool) -> None:
         out.line("no checkpoints", style="dim")
     for item in checkpoints:
         place = (f"@{item.position}", "cyan"), " ", (dated(item.created_at), "dim"), " "
-        whose = (f" {item.id} of {item.session}", "dim")
         out.line(
-            *place, (item.name, "bold"), whose, f"  {cut(item.description, full=full)}" if item.description else ""
+            *place,
+            (item.name, "bold"),
+            (f" {item.id} of {item.session}", "dim"),
+            f"  {cut(item.description, full=full)}" if item.description else "",
         )
 
 

@@ -459,8 +459,7 @@ def rebuild(
     parts: tuple[Rebuildable, ...] = ("views", "vectors") if projection == "all" else (cast(Rebuildable, projection),)
     with store_with_model(store, model) as opened, phases() as phase:
         for part in parts:
-            progress = phase(f"rebuilding {part}")
-            reports += opened.rebuild(part, dry_run=dry_run, skip_bad=skip_bad, progress=progress)
+            reports += opened.rebuild(part, dry_run=dry_run, skip_bad=skip_bad, progress=phase(f"rebuilding {part}"))
     print_build(reports, reports, as_json=as_json)
 
 

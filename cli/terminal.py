@@ -127,11 +127,10 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 
 
 def _row(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (
+    return GAP.join(
         " " * (width - cell_len(cell)) + cell if name in _NUMBERS else set_cell_size(_shortened(cell, width), width)
         for name, cell, width in zip(columns, cells, widths, strict=True)
-    )
-    return GAP.join(padded).rstrip()
+    ).rstrip()
 
 
 def _shortened(cell: str, width: int) -> str:

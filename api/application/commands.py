@@ -248,8 +248,7 @@ def restore(tx: Transaction, session_id: str, states: SessionStates, checkpoint:
     found = working_memory.find_checkpoint(before, checkpoint)
     hidden = len(last_visible(tx, before.spans, after=found.position))
     decide(tx, session_id, states, lambda state: working_memory.restore_checkpoint(session_id, state, checkpoint))
-    after = session.known(session_id, state_in(tx, session_id, states))
-    return Restored(found, before, after, hidden)
+    return Restored(found, before, session.known(session_id, state_in(tx, session_id, states)), hidden)
 
 
 def position_before(tx: Transaction, state: SessionState, *, turns: int | None) -> int:
@@ -334,8 +333,7 @@ def switch(
     appended = [
         tx.append(stream, event, key=key if isinstance(event, SessionSwitched) else None) for stream, event in decided
     ]
-    new = session.known(to, state_in(tx, to, states))
-    return Switched(left, to, new.started, appended)
+    return Switched(left, to, session.known(to, state_in(tx, to, states)).started, appended)
 
 
 def _require_inside(tx: Transaction, asked: SwitchRequest, agent: AgentState | None, states: SessionStates) -> None:
@@ -362,8 +360,7 @@ def _made_before(
         or (in_place and event.from_ != event.to)
     ):
         raise errors.DuplicateKey(stream=made.stream, key=made.key or "", position=made.position)
-    started = session.known(event.to, state_in(tx, event.to, states)).started
-    return Switched(event.from_, event.to, started, [])
+    return Switched(event.from_, event.to, session.known(event.to, state_in(tx, event.to, states)).started, [])
 
 
 def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key: str | None = None) -> Switched:
@@ -380,8 +377,7 @@ def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key:
             tx.append(stream, event, key=key if isinstance(event, SessionStarted) else None)
             for stream, event in decided
         ]
-    started = session.known(asked.to, state_in(tx, asked.to, states)).started
-    return Switched(asked.from_, asked.to, started, appended)
+    return Switched(asked.from_, asked.to, session.known(asked.to, state_in(tx, asked.to, states)).started, appended)
 
 
 class Activated(msgspec.Struct, frozen=True):

@@ -137,8 +137,7 @@ def ending(
     visible: VisibleEvents, position: int, *, reason: str, proposal: Position | None = None
 ) -> Callable[[Transaction], bool]:
     """Return the work that ends the standing statements of a turn, and returns whether they stood."""
-    why_ended = checked_text("reason", reason)
-    ended = StandingEnded(turn=position, reason=why_ended, proposal=proposal)
+    ended = StandingEnded(turn=position, reason=checked_text("reason", reason), proposal=proposal)
     found = visible.log.event_at(Position(position))
     if found is not None and isinstance(found.event, FactAsserted) and visible.shows_stream(found.stream):
         why = f"position {position} asserts the fact {found.event.key!r}; retract_fact takes it back"

@@ -82,12 +82,11 @@ class ModelService:
             self._begin_anew_if_gone(vectors)
             return catch_up_vectors(self._log, Indexing(self._layout.vectors, lambda: vectors), progress=progress)
         head = self._log.head().position
-        turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
         return RebuildReport(
             projection="vectors",
             dry_run=True,
             upto=head,
-            expected_turns=turns,
+            expected_turns=self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head),
             built_turns=0,
             encoded_texts=vectors.projection().missing(upto=head),
             seconds=0.0,
@@ -300,8 +299,10 @@ def _catalogue(root: Path, log: EventLog) -> list[Model]:
     # The last of several is the newest: an older one exists only until a rebuild has removed it.
     built = {prefix_of(status.fingerprint): status for status in generations(root, log)}
     known = {prefix_of(fingerprint): activation for fingerprint, activation in activations.items()}
-    found = [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}]
-    return sorted(found, key=lambda item: (item.name, item.fingerprint))
+    return sorted(
+        [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}],
+        key=lambda item: (item.name, item.fingerprint),
+    )
 
 
 def _folders_of(root: Path, fingerprint: str) -> list[Path]:

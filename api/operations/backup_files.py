@@ -177,8 +177,7 @@ def copy_described(item: BackupFile, folder: Path, target: Path, *, moved: Moved
 def described(path: Path) -> BackupFile:
     """Return the manifest entry of a file that is not open anywhere."""
     with open_file(path) as file:
-        digest = file_digest(file, sha256).hexdigest()
-        return BackupFile(path=path.name, size_bytes=file.tell(), sha256=digest)
+        return BackupFile(path=path.name, size_bytes=file.tell(), sha256=file_digest(file, sha256).hexdigest())
 
 
 def _pieces(file: BinaryIO, moved: Moved) -> Iterator[bytes]:
@@ -421,8 +420,7 @@ def remember_backup(store: Path, made: KnownBackup) -> None:
     path = StoreLayout(store).known_backups
     try:
         with mapped_to_store_errors(path):
-            newest = checked_json.encode((made, *others)[:BACKUPS_MAX])
-            replace_file(path, newest, prefix="backups", synced=True)
+            replace_file(path, checked_json.encode((made, *others)[:BACKUPS_MAX]), prefix="backups", synced=True)
     except (errors.MnemologError, UnicodeEncodeError) as error:  # JSON has no form for a path that is not UTF-8.
         structured_log.warning("backup.not_remembered", path=path, error=error)
 
@@ -457,8 +455,7 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> Hint:
     if not found:
         return Hint("nothing is lost, and no read uses these events; find the program that wrote them and stop it")
     if all(item.kind is Kind.WITNESS and item.detail.startswith(IN_QUARANTINE) for item in found):
-        given_up = "what the log has lost was given up; "
-        return Hint(given_up, PURGE, " deletes what is left of it, and the evidence")
+        return Hint("what the log has lost was given up; ", PURGE, " deletes what is left of it, and the evidence")
     place = store.absolute().resolve()
     folder = restored(place)
     own_keys = read_address(place) is not None or StoreLayout(place).keys.exists()

@@ -126,14 +126,16 @@ def make_backup(
         structured_log.error("backup.failed", target=target, error=error)
         raise
     known = None if kept is None else str(kept.path.parent.absolute())
-    made_now = KnownBackup(
-        path=str(target.absolute()),
-        keys=known,
-        created_at=manifest.created_at,
-        head=Head(position=manifest.head, digest=manifest.digest, log_id=log_id),
-        failed=failed_commands(store),
+    remember_backup(
+        store,
+        KnownBackup(
+            path=str(target.absolute()),
+            keys=known,
+            created_at=manifest.created_at,
+            head=Head(position=manifest.head, digest=manifest.digest, log_id=log_id),
+            failed=failed_commands(store),
+        ),
     )
-    remember_backup(store, made_now)
     kept = None if kept is None else kept.caught_up()  # Last, so that it holds nothing forgotten before this returns.
     report = BackupReport(
         target=str(target),
@@ -349,8 +351,14 @@ def _verify(folder: Path, manifest: BackupManifest, *, keys: bool, progress: Pro
     with opened_copy(folder, what=what, outcome=_NOT_DONE, keys=opening) as log:
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
-        witness = Witness(BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest))
-        verify_copy(log, what=what, outcome=_NOT_DONE, contents=keys, witnesses=[witness], progress=progress)
+        verify_copy(
+            log,
+            what=what,
+            outcome=_NOT_DONE,
+            contents=keys,
+            witnesses=[Witness(BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest))],
+            progress=progress,
+        )
 
 
 def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
@@ -457,8 +465,9 @@ def copy_store(
     require_local(place, allowed=allow_network_filesystem)
     _refuse_itself(folder, place, address)
     with ExitStack() as opened:
-        reads = dry_run or not move
-        original = opened.enter_context(closing(open_log(folder, clock=SystemClock(), create=False, read_only=reads)))
+        original = opened.enter_context(
+            closing(open_log(folder, clock=SystemClock(), create=False, read_only=dry_run or not move))
+        )
         moved_to, head = original.usable_engine.moved_to(), original.head()
         where = _database(address or read_address(place)) or str(place.absolute())
         if move and moved_to not in ("", where):

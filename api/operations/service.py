@@ -481,8 +481,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     except errors.LogUnreachable:
         return _status_alone(layout, log, projections, nodes)
     head = at_head.head()
-    active = projections.active_fingerprint(upto=head.position)
-    context = StoreContext(layout, at_head, projections, active)
+    context = StoreContext(layout, at_head, projections, projections.active_fingerprint(upto=head.position))
     found = [status for projection in PROJECTIONS for status in projection.status(context)]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
