@@ -17,7 +17,7 @@ import typer
 from mnemolog.adapters.extras import require
 from mnemolog.adapters.hermes import config
 from mnemolog.adapters.support.agent_tools import Toolset
-from mnemolog.adapters.support.agent_tools.memory import opened
+from mnemolog.adapters.support.agent_tools.tool import opened
 from mnemolog.adapters.support.mcp_hosts import McpHost, adding, removing
 from mnemolog.cli.app import (
     AsJson,

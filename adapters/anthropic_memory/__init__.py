@@ -4,6 +4,6 @@ from mnemolog.adapters.extras import require
 
 require("anthropic-memory", "anthropic")
 
-from mnemolog.adapters.anthropic_memory.tool import AsyncMemoryTool, MemoryTool  # noqa: E402
+from mnemolog.adapters.anthropic_memory.files import AsyncMemoryTool, MemoryTool  # noqa: E402
 
 __all__ = ["AsyncMemoryTool", "MemoryTool"]

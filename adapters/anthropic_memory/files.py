@@ -1,16 +1,16 @@
-"""The files of the memory tool, as facts below `memories/`, and its six commands (`memory_20250818`).
-
-Texts and errors are those of the SDK's own `BetaLocalFilesystemMemoryTool` (anthropic 2.14), which models know.
-"""
+"""Anthropic's memory tool over facts: its six commands, and the files that they change."""
 
 from __future__ import annotations
 
 import re
 import uuid
+from functools import partial
 from typing import Any, Final
 
-from anthropic.lib.tools import ToolError
+from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 
+from mnemolog.adapters.support.store_access import with_pools
+from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import ContentForgotten, DuplicateKey, InvalidInput, LimitExceeded
 from mnemolog.domain.facts import FILES
@@ -206,3 +206,40 @@ def _numbered(lines: list[str], first: int, last: int) -> str:
 
 def _missing(named: str) -> ToolError:
     return ToolError(f"The path {named} does not exist. Please provide a valid path.")
+
+
+class MemoryTool(BetaAbstractMemoryTool):
+    """The memory tool over the files of one scope.
+
+    - `store`: the store that keeps the files
+    - `scope`: who owns them; None for the scope that the store is open for
+    - `how`: further arguments of `BetaAbstractMemoryTool`, such as `cache_control`
+
+    ::
+
+        tool = MemoryTool(store, scope="acme/alice")
+        tool.call({"command": "create", "path": "/memories/likes.md", "file_text": "tea"})
+    """
+
+    def __init__(self, store: MemoryStore, *, scope: str | None = None, **how: Any) -> None:
+        super().__init__(**how)
+        self._files = MemoryFiles(store, scope)
+
+    def _answer(self, command: Any) -> str:
+        return self._files.answer(command)
+
+    view = create = str_replace = insert = delete = rename = _answer
+
+
+class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
+    """`MemoryTool` for asyncio. Each command runs in a thread of the store."""
+
+    def __init__(self, store: MemoryStore | AsyncMemoryStore, *, scope: str | None = None, **how: Any) -> None:
+        super().__init__(**how)
+        blocking, self._pools = with_pools(store)
+        self._files = MemoryFiles(blocking, scope)
+
+    async def _answer(self, command: Any) -> str:
+        return await self._pools.write(partial(self._files.answer, command))
+
+    view = create = str_replace = insert = delete = rename = _answer

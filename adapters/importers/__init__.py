@@ -1,9 +1,8 @@
 """Import existing conversations: files in, turns out, recorded in a store by `import_files`."""
 
-from mnemolog.adapters.importers.format import FieldMap, parse_field_map
 from mnemolog.adapters.importers.import_files import FilePreview, ImportReport, TurnPreview, import_files, preview_files
 from mnemolog.adapters.importers.read import FORMATS, detect_format, read_turns
-from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.adapters.importers.turn import FieldMap, ImportedTurn, parse_field_map
 
 __all__ = [
     "FORMATS",

@@ -13,12 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from mnemolog.adapters.importers.files import counted_files, files_in
-from mnemolog.adapters.importers.format import parse_field_map
-from mnemolog.adapters.importers.formats import subject
-from mnemolog.adapters.importers.read import open_file, read_turns
+from mnemolog.adapters.importers.formats import flat
+from mnemolog.adapters.importers.read import counted_files, files_in, open_file, read_turns
 from mnemolog.adapters.importers.source import Source
-from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn, event_of, redacted
+from mnemolog.adapters.importers.turn import DAMAGED, DUPLICATE, ImportedTurn, event_of, parse_field_map, redacted
 from mnemolog.adapters.support.store_access import log_of, visible_of
 from mnemolog.application.facts import FactHow
 from mnemolog.application.visible_events import VisibleEvents
@@ -133,7 +131,7 @@ def import_files(
                     record()  # The lines before it.
                     raise
                 record()
-                if opened.format is subject.FORMAT:
+                if opened.format is flat.SUBJECT:
                     _record_facts(store, path)
                 left_out.update(opened.left_out)
             report.files += 1

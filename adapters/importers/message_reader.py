@@ -1,37 +1,150 @@
-"""The one reader of messages: the fields of a message, under the names of its format or of `--field`, as a turn."""
+"""Make turns of messages: which field fills which part, and which values are in no turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final
 
-from mnemolog.adapters.importers import unread
-from mnemolog.adapters.importers.format import (
+import msgspec
+
+from mnemolog.adapters.importers.turn import (
     DEFAULT_FIELDS,
     DEFAULT_MAP,
+    EMPTY,
+    NOT_SAID,
     OF,
     PLANS_MAX,
     FieldMap,
     Format,
     Found,
-    Lookup,
-    Message,
-    unwrapped,
-    usual_names,
-)
-from mnemolog.adapters.importers.turn import (
-    EMPTY,
-    NOT_SAID,
     ImportedTurn,
     LeftOut,
+    Lookup,
+    Message,
     TurnMaker,
     stem_of,
     text_or_none,
+    unwrapped,
+    usual_names,
 )
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message import Role, folded, left_out_of, names_model, role_beside, role_of, said_in
+from mnemolog.domain.message import Role, folded, left_out_of, may_tell_role, names_model, role_beside, role_of, said_in
+
+REASONS_MAX: Final = 200
+"""Reasons that are counted apart: names of fields may come from users, and be without end."""
+FIELDS_KEPT_MAX: Final = 10_000
+MORE: Final = "of other fields"
+LONG: Final = 20
+"""Characters of a value that, found in a text of a turn, did not get there by chance."""
+FIELD: Final = "field "
+_KINDS: Final = ("type", "content_type")
+"""What says how its neighbours are read."""
+_TEXTS: Final = frozenset(("text", "content", "parts", "message", "payload"))
+
+Leaf = str | int | float | bool
+
+
+def count(left_out: Counter[str], reasons: Iterable[str]) -> None:
+    """Count reasons."""
+    for reason in reasons:
+        left_out[reason if reason in left_out or len(left_out) < REASONS_MAX else MORE] += 1
+
+
+class Turns:
+    """What the turns of one message hold. `also` are values that were read beside."""
+
+    def __init__(self, turns: Sequence[ImportedTurn], also: Iterable[object] = ()) -> None:
+        self._words: set[object] = set(also)
+        self.objects, self._text = list[Any](), "\n".join([turn.text for turn in turns])
+        self._lines, self._values = set[str](), set[str]()
+        for turn in turns:
+            self._words |= {turn.speaker, turn.session, turn.session_title, turn.scope, turn.agent, turn.role, turn.key}
+            self.objects += filter(None, (turn.metadata, turn.tool_calls))
+
+    def hold(self, word: str, is_text: bool) -> bool:
+        """Whether a text is a value of a turn, a line of its text, or a part of it that is not there by chance."""
+        if word in self._words:
+            return True
+        is_part, is_inside = is_text or len(word) >= LONG, word in self._text
+        if is_inside and is_part:
+            return True
+        if is_inside or " " in word or "\n" in word:  # Perhaps a line, or a part with other spaces.
+            word = " ".join(word.split())
+            self._lines = self._lines or {" ".join(line.split()) for line in (self._text, *self._text.splitlines(), "")}
+            if word in self._lines or (is_part and word in " ".join(self._text.split())):
+                return True
+        if self.objects and not self._values:
+            self._values = {" ".join(str(leaf).split()) for leaf in _leaves(self.objects)}
+        return word in self._values
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list | tuple):
+            yield from _leaves(inner)
+        else:
+            yield inner
+
+
+class _Field(msgspec.Struct):
+    path: str = ""
+    is_read: bool = False
+    is_kind: bool = False
+    is_text: bool = False
+    below: dict[str, _Field] = {}
+
+
+class Walk:
+    """Walks over the values of messages. `read` are fields that are read whatever becomes of them, such as a time."""
+
+    def __init__(self, read: Collection[str] = ()) -> None:
+        self._read = read
+        self._top = _Field()
+        self._kept = 0
+
+    def unread(self, value: Any, turns: Turns | None = None, taken: Container[Any] = ()) -> list[tuple[str, Leaf]]:
+        """Return the values that the turns do not hold, each with the reason that counts its field.
+
+        Without turns, what is in `taken` is held.
+        """
+        found, waiting = list[tuple[str, Leaf]](), [(self._top, value)]
+        for at, container in waiting:  # It grows.
+            inside = container.items() if isinstance(container, dict) else zip(repeat(None), container)
+            for name, inner in inside:
+                if inner is None or inner == "":
+                    continue
+                field = at if name is None else at.below.get(name) or self._below(at, name)
+                if field.is_read or (turns is None and inner in taken):
+                    continue
+                if isinstance(inner, dict | list | tuple):
+                    if turns is None or inner not in turns.objects:
+                        waiting.append((field, inner))
+                elif not field.is_kind and not (
+                    isinstance(inner, str) and (inner.isspace() or (turns and turns.hold(inner, field.is_text)))
+                ):
+                    found.append((FIELD + field.path, inner))
+        return found
+
+    def _below(self, at: _Field, name: str) -> _Field:
+        path = f"{at.path}.{name}" if at.path else str(name)
+        made = _Field(
+            path,
+            is_read=path in self._read,
+            is_kind=may_tell_role(path) or name in _KINDS,
+            is_text=at.is_text or path in _TEXTS,
+        )
+        if self._kept < FIELDS_KEPT_MAX:  # Names may be without end.
+            self._kept += 1
+            at.below[name] = made
+        return made
+
+
+EVERYTHING: Final = Walk()
+
 
 _THOUGHT: Final = frozenset(("thought", "isthought"))
 _WHOLE: Final = DEFAULT_FIELDS.keys() - {"text", "tool_calls", "metadata"}
@@ -51,7 +164,7 @@ class MessageReader:
         self._stem = stem_of(maker.path)
         self.lookup = Lookup(fields, form.fields)
         self._around: dict[str, Any] = {}
-        self._shapes: dict[tuple[str, ...], tuple[list[str], unread.Walk]] = {}
+        self._shapes: dict[tuple[str, ...], tuple[list[str], Walk]] = {}
 
     def turns(self, messages: Iterable[Message], refuse: Refuse) -> Iterator[ImportedTurn]:
         """Yield the turns of messages. One that cannot be a turn goes to `refuse` and does not hide the others."""
@@ -91,10 +204,10 @@ class MessageReader:
             with suppress(InvalidInput):
                 parts = list(left_out_of(said))
                 why = parts[:1] if why == [EMPTY] and parts else why or parts
-        unread.count(self._maker.left_out, self._reasons(why, message, walk, turn))
+        count(self._maker.left_out, self._reasons(why, message, walk, turn))
         return turn
 
-    def _shape(self, fields: dict[str, Any]) -> tuple[list[str], unread.Walk]:
+    def _shape(self, fields: dict[str, Any]) -> tuple[list[str], Walk]:
         """Return which fields of such messages say that it is a thought, and what finds the values that are unread."""
         shape = tuple(fields)
         if shape not in self._shapes:
@@ -102,28 +215,26 @@ class MessageReader:
             whole = _WHOLE if self._form.said is not None else _WHOLE | {"metadata"}
             read = {field for part in whole for field in plan.get(part, ())}
             read |= {*self._form.links, *(name.removeprefix(OF) for name in read)}
-            known = [name for name in fields if folded(name) in _THOUGHT], unread.Walk(read)
+            known = [name for name in fields if folded(name) in _THOUGHT], Walk(read)
             if len(self._shapes) >= PLANS_MAX:
                 return known
             self._shapes[shape] = known
         return self._shapes[shape]
 
-    def _reasons(self, why: list[str], message: Message, walk: unread.Walk, turn: ImportedTurn | None) -> Iterable[str]:
+    def _reasons(self, why: list[str], message: Message, walk: Walk, turn: ImportedTurn | None) -> Iterable[str]:
         """Return why something was left out, and the fields that are not in the turn.
 
         A message with words under another name is not called empty.
         """
         taken = () if turn is None else (turn.text, turn.metadata, turn.tool_calls)
         is_plain = turn is not None and self._form.said is None and turn.text in message.content.values()
-        turns = None if is_plain else unread.Turns(() if turn is None else (turn,))
+        turns = None if is_plain else Turns(() if turn is None else (turn,))
         found = walk.unread(message.content, turns, taken)
         if turn is not None and message.around and message.around is not self._around:
             self._around = message.around
-            found += walk.unread(message.around, turns or unread.Turns((turn,)))
+            found += walk.unread(message.around, turns or Turns((turn,)))
         if why == [EMPTY]:
-            words = {
-                reason.removeprefix(unread.FIELD).rpartition(".")[2] for reason, leaf in found if isinstance(leaf, str)
-            }
+            words = {reason.removeprefix(FIELD).rpartition(".")[2] for reason, leaf in found if isinstance(leaf, str)}
             why = [] if "text" in usual_names(words) else why
         elif turn is None:
             return why

@@ -1,28 +1,73 @@
-"""Read a file of any known format as turns. The format is detected from its content, never from its name."""
+"""Find the files to import, tell their formats, and read their turns."""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections import Counter
+import shutil
+import zipfile
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from importlib import import_module
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from mnemolog.adapters.importers import unread
-from mnemolog.adapters.importers.entry import Reader
-from mnemolog.adapters.importers.format import DEFAULT_MAP, FieldMap, Format, Message, usual_names
-from mnemolog.adapters.importers.formats import claude_code, codex, csv_table, exports, flat, subject
-from mnemolog.adapters.importers.message_reader import MessageReader, shown_fields
+from mnemolog.adapters.extras import require
+from mnemolog.adapters.importers.formats import claude_code, codex, exports, flat
+from mnemolog.adapters.importers.message_reader import MessageReader, Turns, Walk, count, shown_fields
 from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, objects_on, values
-from mnemolog.adapters.importers.turn import ImportedTurn, KeyMaker, TurnMaker, stem_of
+from mnemolog.adapters.importers.turn import (
+    DEFAULT_MAP,
+    FieldMap,
+    Format,
+    ImportedTurn,
+    KeyMaker,
+    Message,
+    Reader,
+    TurnMaker,
+    stem_of,
+    usual_names,
+)
+from mnemolog.domain.display import Bytes
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.infra.text_file import Progress
+from mnemolog.infra.runtime.files import ScratchFolder, local_paths, write_pieces
+from mnemolog.infra.runtime.files import open_file as open_archive
+from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max
+from mnemolog.projections.ports import Progress, tell
+
+DATABASE: Final = "chroma.sqlite3"
+"""Its file in such a folder."""
+PAGE: Final = 1_000
+"""Documents that are read together."""
+
+
+def save_collections(folder: Path, into: Path) -> list[Path]:
+    """Save each collection in a file of its own, as `get()` returns its pages, one a line. Raises `ExtraMissing`."""
+    require("chroma", "chromadb")
+    chromadb: Any = import_module("chromadb")
+    copy = shutil.copytree(folder, into / "copy", symlinks=True)
+    client = chromadb.PersistentClient(str(copy), settings=chromadb.Settings(anonymized_telemetry=False))
+    files = []
+    for number, collection in enumerate(sorted(client.list_collections(), key=lambda found: found.name)):
+        files.append(into / f"{number}.jsonl")
+        write_pieces(files[-1], _pages(collection))
+    return files
+
+
+def _pages(collection: Any) -> Iterator[bytes]:
+    """Yield the lines of a collection's file."""
+    for offset in range(0, collection.count(), PAGE):
+        page = collection.get(limit=PAGE, offset=offset, include=["documents", "metadatas"])
+        kept = {name: page[name] for name in ("ids", "documents", "metadatas")}
+        yield to_json({"collection": collection.name} | kept) + b"\n"
+
 
 # Formats of one program each, before those that hold anything.
 _OF_PROGRAMS: Final = (
-    subject.FORMAT,
+    flat.SUBJECT,
     claude_code.FORMAT,
     codex.FORMAT,
     exports.CHATGPT,
@@ -34,7 +79,7 @@ _OF_PROGRAMS: Final = (
     flat.LETTA,
     flat.OPENAI,
 )
-BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, csv_table.FORMAT, *_OF_PROGRAMS)}
+BY_NAME: Final = {form.name: form for form in (flat.JSONL, flat.JSON, flat.CSV, *_OF_PROGRAMS)}
 FORMATS: Final = tuple(BY_NAME)
 PROGRAMS: Final = frozenset(form.name for form in _OF_PROGRAMS if form is not flat.OPENAI)
 
@@ -65,13 +110,13 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
     named = {name for names in fields.values() for name in names}
     if source.is_blank:
         return flat.JSONL
-    if columns := csv_table.columns(source, named):
+    if columns := flat.columns(source, named):
         if named or "text" in usual_names(columns):
-            return csv_table.FORMAT
+            return flat.CSV
         raise _unknown(
             source,
             f"it looks like CSV, and none of its columns has a usual name for a text: {shown_fields(columns)}",
-            csv_table.rows(source),
+            flat.rows(source),
         )
     found = list(values(source, sample=True))
     form = _of_program(found) or _general(found)
@@ -243,7 +288,7 @@ def _turns_by_line(
     source: Source, reader: Reader, read: Sequence[str], left_out: Counter[str]
 ) -> Iterator[ImportedTurn]:
     """Yield the turns in the lines of a transcript: all of a line, or none if it is refused."""
-    walk = unread.Walk(read)
+    walk = Walk(read)
     for number, row in source.rows():
         before = left_out.total()
         try:
@@ -253,7 +298,131 @@ def _turns_by_line(
             continue
         if entry is not None and entry.turns:
             links = (entry.name, entry.follows, entry.works_for, entry.copied_from, entry.folder)
-            unread.count(left_out, {reason for reason, _ in walk.unread(row, unread.Turns(entry.turns, links))})
+            count(left_out, {reason for reason, _ in walk.unread(row, Turns(entry.turns, links))})
             yield from entry.turns
         elif left_out.total() == before:
-            unread.count(left_out, [f"line {quoted(row.get('type'))}"])
+            count(left_out, [f"line {quoted(row.get('type'))}"])
+
+
+_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".gz")
+"""Other files of folders and archives are not looked at: pictures, sounds, pages."""
+_EXPORTED: Final = "conversations"
+"""How the files of ChatGPT and claude.ai with conversations begin; beside them lie those about the account."""
+
+
+class Files(NamedTuple):
+    """What there is to import."""
+
+    found: list[Path]
+    """The files, those of folders and archives by name."""
+    skipped: list[str]
+    """Files without conversations, of folders, archives and patterns."""
+    scratch: list[ScratchFolder]
+    """What was saved from folders of databases; it exists as long as this object."""
+
+
+def files_in(
+    given: str | Path | Iterable[str | Path],
+    *,
+    format: str | None,  # noqa: A002
+    fields: FieldMap,
+) -> Files:
+    """Return the files to import, and those among them without conversations.
+
+    A file in an archive has the path `export.zip/conversations.json`. If there is an export of a program among them,
+    other JSON and tables in it are about the account, and skipped. So they are among several files of one folder and
+    ending, as a shell's pattern names them, if one is `conversations….json`; files of no known format always are.
+    Raises `InvalidInput` for an unknown format or fields of a transcript, and `ImportRefused` for a folder or an
+    archive without conversations, and for an archive that unpacks to more than 50 times its size.
+    """
+    checked_format(format, fields)
+    files = Files([], [], [])
+    named: dict[tuple[Path, str], list[Path]] = defaultdict(list)
+    for path in local_paths("paths", given):
+        if (path / DATABASE).is_file():
+            files.scratch.append(ScratchFolder())
+            files.found.extend(save_collections(path, files.scratch[-1].path))
+            continue
+        inside = _inside(path)
+        if inside is None:
+            named[path.parent, path.suffix].append(path)
+            continue
+        chosen = _with_conversations(inside, format, fields)
+        if not chosen:
+            raise ImportRefused(path, 1, f"none of the {len(inside)} files in it holds conversations of a known format")
+        files.found.extend(chosen)
+        files.skipped.extend(str(file) for file in inside if file not in chosen)
+    for given_files in named.values():
+        one_by_one = len(given_files) == 1 or format is not None or not all(map(Path.is_file, given_files))
+        chosen = (
+            given_files if one_by_one else _with_conversations(given_files, format, fields, named=True) or given_files
+        )
+        files.found.extend(chosen)
+        files.skipped.extend(str(file) for file in given_files if file not in chosen)
+    return files
+
+
+def _with_conversations(
+    files: list[Path],
+    format: str | None,  # noqa: A002
+    fields: FieldMap,
+    *,
+    named: bool = False,
+) -> list[Path]:
+    """Return the files of a folder with conversations; among files that are `named`, an export has its usual name."""
+    formats = {file: _format_in(file, fields) for file in files}
+    programs = PROGRAMS.intersection(formats[file] for file in files if not named or file.name.startswith(_EXPORTED))
+    wanted = {format} if format else programs or {*formats.values()} - {""}
+    return [file for file in formats if formats[file] in wanted]
+
+
+def counted_files(files: Sequence[Path], progress: Progress | None) -> Iterator[tuple[Path, Progress]]:
+    """Yield each file with the callback for the bytes that are read of it: `progress` gets those of all files."""
+    done, total = 0, Bytes(sum(map(_size_of, files)))
+    for path in files:
+        yield path, lambda read, _size, before=done: tell(progress, before + read, total)
+        done += _size_of(path)
+
+
+def _size_of(path: Path) -> int:
+    """Return the bytes of a file as it is on disk, of the whole archive for a file in one. 0 if there is none."""
+    path = archive_of(path) or path
+    return path.stat().st_size if path.exists() else 0
+
+
+def _inside(path: Path) -> list[Path] | None:
+    """Return the files in a folder or an archive, None for a file."""
+    if path.is_dir():
+        inside = (Path(at, name) for at, _, names in os.walk(path) for name in names if _is_looked_at(name))
+        return sorted(file for file in inside if not file.is_symlink())
+    if not is_zip(path):
+        return None
+    try:
+        with open_archive(path, follow=True) as file, zipfile.ZipFile(file) as archive:
+            files = [info for info in archive.infolist() if _is_looked_at(info.filename)]
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise ImportRefused(path, 1, f"the zip archive cannot be read: {error}") from error
+    bytes_max = unpacked_max(path.stat().st_size)
+    if sum(info.file_size for info in files) > bytes_max:
+        why = f"it unpacks to more than {bytes_max:,} bytes, {UNPACKED_TIMES_MAX} times its size"
+        raise ImportRefused(path, 1, f"{why}; if you know what is in it, unpack it and import the folder")
+    if any(info.flag_bits & 1 for info in files):
+        raise ImportRefused(path, 1, "the zip archive is encrypted; unpack it and import the folder")
+    return sorted({path / info.filename for info in files})
+
+
+def _is_looked_at(name: str) -> bool:
+    """Whether a file may hold conversations. In an archive it must lie within: no `..`, no absolute path."""
+    plain = PurePosixPath(name)
+    is_within = str(plain) == name and not plain.is_absolute() and ".." not in plain.parts
+    return is_within and name.lower().endswith(_ENDINGS)
+
+
+def _format_in(path: Path, fields: FieldMap) -> str:
+    """Return the format of a file, empty if it has none or is empty."""
+    try:
+        with Source(path) as source:
+            is_empty = b"".join(source.head).strip() in (b"", b"[]", b"{}")
+            return "" if is_empty else format_of(source, fields).name
+    except ImportRefused:
+        return ""

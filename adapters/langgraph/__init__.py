@@ -4,7 +4,6 @@ from mnemolog.adapters.extras import require
 
 require("langgraph", "langgraph", "langchain_core")
 
-from mnemolog.adapters.langgraph.saver import MnemologSaver  # noqa: E402
-from mnemolog.adapters.langgraph.store import MnemologStore  # noqa: E402
+from mnemolog.adapters.langgraph.saver import MnemologSaver, MnemologStore  # noqa: E402
 
 __all__ = ["MnemologSaver", "MnemologStore"]

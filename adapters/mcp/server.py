@@ -30,7 +30,7 @@ from mnemolog.adapters.support.agent_tools import (
     Toolset,
     offered,
 )
-from mnemolog.adapters.support.agent_tools.core import ProposedFact
+from mnemolog.adapters.support.agent_tools.catalogue import ProposedFact
 from mnemolog.domain.encoding import printable
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.request import acting_as

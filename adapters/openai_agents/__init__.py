@@ -4,7 +4,6 @@ from mnemolog.adapters.extras import require
 
 require("openai-agents", "agents", "openai")
 
-from mnemolog.adapters.openai_agents.session import MnemologSession  # noqa: E402
-from mnemolog.adapters.openai_agents.tool import memory_tools, recall_tool  # noqa: E402
+from mnemolog.adapters.openai_agents.session import MnemologSession, memory_tools, recall_tool  # noqa: E402
 
 __all__ = ["MnemologSession", "memory_tools", "recall_tool"]

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
+from mnemolog.adapters.support.agent_tools.tool import NO_MODEL, Memory
 from mnemolog.adapters.support.store_access import events_of, with_pools
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard

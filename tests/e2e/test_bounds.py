@@ -474,7 +474,7 @@ def test_the_memory_of_a_session_holds_its_limit_and_no_more(folder, name):
 
 NO_BOUND = {
     "kept in memory": """
-        adapters/importers/format.py PLANS_MAX
+        adapters/importers/turn.py PLANS_MAX
         adapters/importers/source.py _BEGINNINGS_MAX
         adapters/importers/transcripts/interpreter.py RECENT_MAX
         api/application/facts.py SCOPES_KEPT_MAX
@@ -522,9 +522,9 @@ NO_BOUND = {
     "shown": """
         adapters/importers/source.py SAMPLES_MAX
         adapters/importers/transcripts/recording.py REFUSED_LISTED_MAX
-        adapters/importers/unread.py FIELDS_KEPT_MAX REASONS_MAX
-        adapters/openai_agents/tool.py SHOWN_MAX
-        adapters/support/agent_tools/core.py LINE_MAX SCANNED_MAX
+        adapters/importers/message_reader.py FIELDS_KEPT_MAX REASONS_MAX
+        adapters/openai_agents/session.py SHOWN_MAX
+        adapters/support/agent_tools/catalogue.py LINE_MAX SCANNED_MAX
         api/application/facts.py NEAREST_MAX _COMPARED_MAX
         api/audit/receipt_audit.py LIMIT
         api/audit/effects.py REVIEWED_MAX

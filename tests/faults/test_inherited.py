@@ -14,7 +14,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore
-from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
+from mnemolog.adapters.importers.transcripts.reading import Transcripts
 from mnemolog.adapters.support.graph_checkpoints import Threads
 from mnemolog.adapters.support.items import Items
 from mnemolog.infra.runtime import fork_guard

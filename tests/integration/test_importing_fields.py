@@ -19,7 +19,7 @@ from mnemolog import (
     UnknownSession,
 )
 from mnemolog.adapters.importers import parse_field_map, read_turns
-from mnemolog.adapters.importers.format import DEFAULT_FIELDS
+from mnemolog.adapters.importers.turn import DEFAULT_FIELDS
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of
 from mnemolog.domain.errors import ImportRefused

@@ -8,7 +8,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.support.agent_tools import CORE, TOOLS, Answer, Memory, Refusal, conversation_tools, offered
-from mnemolog.adapters.support.agent_tools.core import NOTHING
+from mnemolog.adapters.support.agent_tools.catalogue import NOTHING
 from mnemolog.adapters.support.context import context_for
 
 

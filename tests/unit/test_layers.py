@@ -298,7 +298,7 @@ ALLOWED = {
     "infra/filesystems.py": "/proc/self/mounts",
     "projections/recall/scoring.py": "a file of the package",
     "projections/vectors/ann_index.py": "an index in memory, in pieces",
-    "adapters/importers/chroma_folder.py": "a copy of a folder that the caller names; of a pipe it raises",
+    "adapters/importers/read.py": "a copy of a folder that the caller names; of a pipe it raises",
     "api/audit/subject.py": "a member of an archive in a file of `files`",
     "cli/entry.py": "/dev/null, after a broken pipe",
 }

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from mnemolog.adapters.importers.transcripts import reading
-from mnemolog.adapters.importers.transcripts.catch_up import reading_order
 from mnemolog.adapters.importers.transcripts.interpreter import scope_of
-from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at
+from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at, reading_order
 from mnemolog.adapters.support.reconcile import missing
 from mnemolog.adapters.support.rewind_to_transcript import first_gone
 from mnemolog.domain.limits import SCOPE_BYTES_MAX

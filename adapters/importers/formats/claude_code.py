@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from mnemolog.adapters.importers.entry import Compacted, Entry, is_recalling, name_of, typed_content, why_left_out
-from mnemolog.adapters.importers.format import Format, value_at
-from mnemolog.adapters.importers.turn import ImportedTurn, TurnMaker, stem_of, text_or_none
+from mnemolog.adapters.importers.turn import (
+    Compacted,
+    Entry,
+    Format,
+    ImportedTurn,
+    TurnMaker,
+    is_recalling,
+    name_of,
+    stem_of,
+    text_or_none,
+    typed_content,
+    value_at,
+    why_left_out,
+)
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message import Role, calls_in, content_text, results_in
 

@@ -10,17 +10,20 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.entry import (
+from mnemolog.adapters.importers.turn import (
     Compacted,
     Entry,
+    Format,
+    TurnMaker,
     Undone,
     is_recalling,
     name_of,
+    stem_of,
+    text_or_none,
     typed_content,
+    value_at,
     why_left_out,
 )
-from mnemolog.adapters.importers.format import Format, value_at
-from mnemolog.adapters.importers.turn import TurnMaker, stem_of, text_or_none
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message import content_text
 

@@ -4,8 +4,7 @@ The readers of `mnemolog.adapters.importers` find the turns. `Transcripts` recor
 The adapter `watch` decides which files to read, and when.
 """
 
-from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
-from mnemolog.adapters.importers.transcripts.reading import FORMATS
+from mnemolog.adapters.importers.transcripts.reading import FORMATS, Transcripts
 from mnemolog.adapters.importers.transcripts.recording import Report
 
 __all__ = ["FORMATS", "Report", "Transcripts"]

@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mnemolog.adapters.importers.entry import Compacted, Entry, Undone
-from mnemolog.adapters.importers.transcripts.file_offsets import SIDE, Anchor, LineCursor, Links, ReadState
-from mnemolog.adapters.importers.transcripts.recording import Recorder, StoreLookup, is_copy
+from mnemolog.adapters.importers.transcripts.recording import (
+    SIDE,
+    Anchor,
+    LineCursor,
+    Links,
+    ReadState,
+    Recorder,
+    StoreLookup,
+    is_copy,
+)
+from mnemolog.adapters.importers.turn import Compacted, Entry, Undone
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import SCOPE_BYTES_MAX, without_unseen
 from mnemolog.domain.position import Position

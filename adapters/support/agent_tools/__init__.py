@@ -4,8 +4,14 @@ Independent of protocols and frameworks: adapters convert these tools (docs/adap
 """
 
 from mnemolog.adapters.support.agent_tools.catalogue import CORE, INSTRUCTIONS, TOOLS, Toolset, offered
-from mnemolog.adapters.support.agent_tools.memory import Memory
-from mnemolog.adapters.support.agent_tools.tool import Answer, ConversationTool, Refusal, Tool, conversation_tools
+from mnemolog.adapters.support.agent_tools.tool import (
+    Answer,
+    ConversationTool,
+    Memory,
+    Refusal,
+    Tool,
+    conversation_tools,
+)
 
 __all__ = [
     "CORE",

@@ -10,7 +10,7 @@ from mcp import Client
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.mcp import OpeningMemory, make_server
-from mnemolog.adapters.support.agent_tools.memory import opened
+from mnemolog.adapters.support.agent_tools.tool import opened
 from tests.adapters.mcp.serving import MODES, answer, command, over_stdio, refusal
 from tests.support import WAIT_S
 

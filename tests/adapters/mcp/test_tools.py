@@ -299,7 +299,7 @@ async def once_loaded(client):
 )
 async def test_without_a_loaded_model_recall_searches_by_words_and_says_why(folder, monkeypatch, model, state, note):
     """While loading it takes too long, or in every answer where it cannot be; with none, only the status says so."""
-    monkeypatch.setattr("mnemolog.adapters.support.agent_tools.memory.MODEL_WAIT_S", 0)
+    monkeypatch.setattr("mnemolog.adapters.support.agent_tools.tool.MODEL_WAIT_S", 0)
     made = model and model()
     async with AsyncMemoryStore.open(folder, model=made, background=False) as store:
         memory = Memory(store)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers.transcripts import Transcripts
-from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets
+from mnemolog.adapters.importers.transcripts.recording import FileOffsets
 from mnemolog.infra.log.event_log import EventLog
 
 store, *folders, left = sys.argv[1:]

@@ -10,8 +10,8 @@ import pytest
 
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.adapters.importers import import_files
-from mnemolog.adapters.importers.transcripts import Transcripts, catch_up, reading
-from mnemolog.adapters.importers.transcripts.catch_up import LOCK_FILE
+from mnemolog.adapters.importers.transcripts import Transcripts, reading
+from mnemolog.adapters.importers.transcripts.reading import LOCK_FILE
 from mnemolog.infra.runtime.files import lock_file
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
@@ -256,7 +256,7 @@ def test_offsets_that_are_purged_while_a_file_is_read_lose_no_link(read, said, p
     read()
     secret = memory.session("other").record("user", "a secret")
     talk.say("Boil it slowly.", after=hook)
-    begin = catch_up.begin
+    begin = reading.begin
 
     def forgotten_meanwhile(*arguments, **options):
         reading = begin(*arguments, **options)
@@ -264,7 +264,7 @@ def test_offsets_that_are_purged_while_a_file_is_read_lose_no_link(read, said, p
             memory.forget(positions=[secret.position])
         return reading
 
-    monkeypatch.setattr(catch_up, "begin", forgotten_meanwhile)
+    monkeypatch.setattr(reading, "begin", forgotten_meanwhile)
     read()
     read()
     assert said(A) == ["Boil the kettle.", "Boil it slowly."]
