@@ -283,12 +283,11 @@ def _no_room_for(block: Static) -> LeftOut:
     return LeftOut(kind=block.kind, why=WhyLeftOut.NO_ROOM, name=block.name, position=position)
 
 
-def left_out(turn: Hit | ContextPassage, why: WhyLeftOut, *, newer: Position | None = None) -> LeftOut:
+def left_out(turn: Hit | ContextPassage, why: WhyLeftOut) -> LeftOut:
     """Say why a turn is not shown."""
     return LeftOut(
         kind=BlockKind.PASSAGE,
         why=why,
         position=turn.position,
         relevance=turn.relevance,
-        newer=newer,
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from functools import cache, partial
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -38,7 +37,6 @@ from mnemolog.projections.context.standing import FOLDER, standing_fact, standin
 from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
-from mnemolog.projections.recall.candidates import said_alike
 from mnemolog.projections.recall.hits import exchanges_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
 from mnemolog.projections.recall.question import FEW, Question, floor
@@ -113,9 +111,9 @@ class Contexts:
         receipt: bool | None = None,
     ) -> Context:
         """Return the context for a question. See `MemoryStore.context`."""
-        # The context says itself what it leaves out, and what is repeated.
-        every = replace(question.weights, distinct=False)
-        asked = replace(question, k=wanted.k, min_relevance=0.0, weights=every)
+        # The context says itself what it leaves out.
+        once = replace(question.weights, distinct=True)
+        asked = replace(question, k=wanted.k, min_relevance=0.0, weights=once)
         with ExitStack() as snapshot:
             served = self.recalls.serve(asked, snapshot, as_of=as_of, wait_for_model=wait_for_model, newer=FOLLOWED)
             made = self._built(served.question, served.answer, wanted, question.min_relevance)
@@ -151,7 +149,7 @@ class Contexts:
         least = floor(best, min_relevance, question.mode)
         enough = [hit for hit in recall.hits if hit.relevance >= least.least]
         relevant = enough if least.fits else enough[:FEW]
-        repeated = _repetitions(relevant)
+        repeated = queries.turns_at(answer.connection, [at for hit in relevant for at in hit.repeated])
         titles = {hit.session: hit.session_title for hit in relevant}
         packing = Packing(
             wanted.budget,
@@ -180,11 +178,20 @@ class Contexts:
             others: list[Turn] = []
             with suppress(errors.LogUnreachable):  # The context is complete without replies.
                 others = self._exchanges(question, answer, packing.passages)
-            found = {hit.position for hit in relevant} | {passage.position for passage in packing.passages}
+            found = (
+                {hit.position for hit in relevant}
+                | repeated.keys()
+                | {passage.position for passage in packing.passages}
+            )
             replies = self._marked([turn for turn in others if turn.position not in found], question, answer)
             packing.add_turns(list(replies.values()), found=False)
-        for newest, older in repeated.items():
-            packing.leave_out([left_out(hit, WhyLeftOut.REPETITION, newer=newest) for hit in older])
+        again = [(at, hit.position) for hit in relevant for at in hit.repeated]
+        packing.leave_out(
+            [
+                LeftOut(kind=BlockKind.PASSAGE, why=WhyLeftOut.REPETITION, position=at, newer=newest)
+                for at, newest in again
+            ]
+        )
         shown = {passage.position for passage in packing.passages} | {hit.position for hit in relevant}
         below = [hit for hit in recall.hits if hit.position not in shown]
         packing.leave_out([left_out(hit, WhyLeftOut.BELOW_MIN_RELEVANCE) for hit in below])
@@ -281,27 +288,18 @@ def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
 
 def _turns(
     hits: Sequence[Hit],
-    repeated: Mapping[Position, Sequence[Hit]],
+    repeated: Mapping[Position, Turn],
     words: SoughtWords,
     later: Mapping[Position, GrowingTurn],
 ) -> Iterator[GrowingTurn]:
-    """Yield the turns to show, best first. The newest of repeated statements takes the place of the best.
-
-    What the same user said `later` stands behind a turn.
-    """
-    newest_of = {hit.position: newest for newest, older in repeated.items() for hit in older}
-    by_position = {hit.position: hit for hit in hits}
-    seen: set[Position] = set()
+    """Yield the turns to show, best first. What the same user said `later` stands behind a turn."""
+    seen = {hit.position for hit in hits}
     for hit in hits:
-        shown = by_position[newest_of.get(hit.position, hit.position)]
-        if shown.position not in seen:
-            seen.add(shown.position)
-            also_said = tuple(older.said_at for older in repeated.get(shown.position, ()))
-            yield GrowingTurn(len(shown.text), cache(partial(_passage_of, shown, words, also_said=also_said)))
-            newer = shown.newer
-            if newer is not None and newer.position in later.keys() - seen - by_position.keys():
-                seen.add(newer.position)
-                yield later[newer.position]
+        also_said = tuple(repeated[at].said_at for at in reversed(hit.repeated) if at in repeated)
+        yield GrowingTurn(len(hit.text), cache(partial(_passage_of, hit, words, also_said=also_said)))
+        if hit.newer is not None and hit.newer.position in later.keys() - seen:
+            seen.add(hit.newer.position)
+            yield later[hit.newer.position]
 
 
 def _chooses_turns(question: Question) -> bool:
@@ -341,18 +339,3 @@ def _passage_of(
         newer=None if hit is None or hit.newer is None else hit.newer.position,
         superseded_by=superseded_by if hit is None else hit.superseded_by,
     )
-
-
-def _repetitions(hits: Sequence[Hit]) -> Mapping[Position, list[Hit]]:
-    """Return hits that are repeated later: by the position of the newest of them, the older ones, newest first.
-
-    As in a recall, only the same words repeat each other: likeness would hide a change.
-    """
-    alike: dict[object, list[Hit]] = {}
-    for hit in hits:
-        alike.setdefault(said_alike(hit.role, hit.speaker, hit.scope, hit.text), []).append(hit)
-    found: dict[Position, list[Hit]] = {}
-    for group in [group for group in alike.values() if len(group) > 1]:
-        newest, *older = sorted(group, key=attrgetter("said_at", "position"), reverse=True)
-        found[newest.position] = older
-    return found

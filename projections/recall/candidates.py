@@ -21,7 +21,7 @@ from mnemolog.projections.recall.context_rows import Rows, in_language, rows_aro
 from mnemolog.projections.recall.newer import later_statement
 from mnemolog.projections.recall.passages import best_passage, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.repeated_questions import askings
+from mnemolog.projections.recall.repetitions import askings, said_alike
 from mnemolog.projections.recall.request import Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found, counts_of, search
 from mnemolog.projections.sql import queries
@@ -46,7 +46,6 @@ SAID_MAX: Final = 5
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 _SPEAKERS: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
-_SAID: Final = f"SELECT position, role, speaker, scope, text FROM {queries.WITH_SESSIONS} WHERE {queries.LISTED}"
 _ABOUT_NOW: Final = re.compile(
     r"\b(?:right now|now|currently|at the moment|these days|nowadays|still|any ?more)\b", re.IGNORECASE
 )
@@ -103,8 +102,8 @@ class Candidates(NamedTuple):
     """The offered turns and their neighbours, without `skipped`. Empty in `vector` mode."""
     skipped: frozenset[Position]
     """Turns that ask what the query asks."""
-    alike: Mapping[Position, object]
-    """Of turns that say the same as others of their role, speaker and scope, word for word: what is equal for them."""
+    alike: Mapping[Position, tuple[Position, ...]]
+    """`said_alike` of the turns that may be hits."""
     terms: QueryTerms
     counts: Counts
     now: Micros
@@ -239,28 +238,9 @@ def with_neighbours(
     if vectors is not None and rows.positions:
         first = {at for leg in legs.values() for at in leg[:CANDIDATES_MIN]}
         later = cache(partial(later_statement, rows, first, vectors.near))
-    alike = _alike(connection, rows)
+    offered, stems = list(similarity or ()), Counter(compress(rows.stems, rows.may_be_hits))
+    if question.mode != VECTOR:  # Equal stems are not enough: "I lived there" is not "I live there".
+        columns = zip(rows.positions, rows.stems, rows.may_be_hits, strict=True)
+        offered = [at for at, said, may_be_hit in columns if may_be_hit and stems[said] > 1]
+    alike = said_alike(connection, offered)
     return Candidates(legs, similarity, rows, skipped, alike, offer.terms, offer.found.counts, offer.now, later)
-
-
-COMPARED_CHARACTERS_MAX: Final = 10_000
-"""A longer text repeats only one that is equal to the letter."""
-
-
-def said_alike(role: str, speaker: str | None, scope: str, text: str) -> object:
-    """Return what is equal for turns that say the same: the same words of one role, speaker and scope.
-
-    `I live in Porto` means another thing from another user. Every number, name and negation counts, in any language.
-    """
-    return (role, speaker, scope, *(words_of(text) if len(text) <= COMPARED_CHARACTERS_MAX else [text]))
-
-
-def _alike(connection: sa.Connection, rows: Rows) -> dict[Position, object]:
-    counts = Counter(compress(rows.stems, rows.may_be_hits))
-    repeated = {stems for stems, count in counts.items() if count > 1}
-    several = [rows.positions[n] for n, stems in enumerate(rows.stems) if stems in repeated and rows.may_be_hits[n]]
-    # Equal stems are not enough: "I lived there" is not "I live there".
-    turns = fetch(connection, _SAID, listed(several)) if several else []
-    said = {at: said_alike(role, speaker, scope, text) for at, role, speaker, scope, text in turns}
-    equal = Counter(said.values())
-    return {at: item for at, item in said.items() if equal[item] > 1}

@@ -1,17 +1,22 @@
-"""Put a statement about a change before what it changes.
+"""Put a statement about a change before what it changes, and before what was said again and again.
 
-It is an order, no verdict which of the two holds. Changes are read from patterns of English.
+It is an order, no verdict which of them holds. Changes are read from patterns of English.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
 from mnemolog.domain.standing import SENTENCE
 from mnemolog.projections.recall.candidates import Candidates
+from mnemolog.projections.recall.context_rows import Rows
+from mnemolog.projections.recall.repetitions import NOT_TELLING
 from mnemolog.projections.recall.request import NOT_NOW
 from mnemolog.projections.recall.weights import AHEAD
 from mnemolog.projections.recall.whose_statement import MINE, Whose, pattern
@@ -64,6 +69,61 @@ def put_change_first(
         scored.parts["currency"] = 0 * scored.total
         scored.parts["currency"][change] = behind + AHEAD
         scored.total[change] += behind + AHEAD
+
+
+def repetitions_last(connection: sa.Connection, rows: Rows, order: Sequence[int], enough: int) -> list[int]:
+    """Return the order of rows with what was said again, nearly in the same words, behind the first ten others.
+
+    Only the first `enough` rows are put before it. Of many turns that say nearly the same the best two come first, then
+    those that differ most and the last one: they may say something else. A turn differs by each word that it lacks of
+    what most of them share, by each number that they do not share, and twice by a word of change.
+    """
+    compared = [n for n in order[:COMPARED_MAX] if len(rows.stems[n]) <= REMINDER_CHARACTERS]
+    words = {n: frozenset(rows.stems[n].split()) - NOT_TELLING for n in compared}
+    runs: list[list[int]] = []
+    for n in compared:
+        run = next((run for run in runs[:FIRST] if _nearly_same(rows, words, n, run[0])), None)
+        if run is None:
+            runs.append([n])
+        else:
+            run.append(n)
+    ordered, again = list(order), set[int]()
+    for run in [run for run in runs if len(run) > KEPT * 2]:
+        said = Counter(word for n in run for word in words[n])
+        shared = {word for word, count in said.items() if count * 2 > len(run)}
+        turns = queries.turns_at(connection, [rows.positions[n] for n in run])
+        differs = dict.fromkeys(run, 0)
+        for n in run:
+            numbers = [word for word in words[n] - shared if not word.isalpha()]
+            tells = _CHANGE.search(turns[rows.positions[n]].text) is not None
+            differs[n] = len(shared - words[n]) + len(numbers) + 2 * tells
+        kept = dict.fromkeys(
+            [*run[:2], *nlargest(KEPT, run, key=differs.__getitem__), max(run, key=rows.positions.__getitem__)]
+        )
+        rest = [n for n in run if n not in kept]
+        again.update(rest)
+        for n, place in zip([*kept, *rest], sorted(map(order.index, run)), strict=True):
+            ordered[place] = n
+    first = [n for n in ordered[:enough] if n not in again][:FIRST] if again else []
+    return first + [n for n in ordered if n not in {*first}]
+
+
+def _nearly_same(rows: Rows, words: Mapping[int, Set[str]], one: int, other: int) -> bool:
+    both = words[one] & words[other]
+    by = [(rows.roles[n], rows.speakers[n]) for n in (one, other)]
+    return by[0] == by[1] and 2 * len(both) >= SHARED * (len(words[one]) + len(words[other])) > 0
+
+
+FIRST: Final = 10
+"""Before what was said again there are at most so many other turns."""
+COMPARED_MAX: Final = 50
+"""The best turns, which are compared."""
+REMINDER_CHARACTERS: Final = 400
+"""Longer turns, in characters of stems, say many things."""
+SHARED: Final = 0.5
+"""Two turns say nearly the same if they share so much of their words, stop words aside (Dice)."""
+KEPT: Final = 3
+"""So many of those that lack most keep their places, where more than twice as many say nearly the same."""
 
 
 def tells_in_part(query: str, earlier: str, later: str) -> bool:

@@ -19,7 +19,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import CANDIDATES_MIN, Candidates, Ranked
-from mnemolog.projections.recall.changes import put_change_first
+from mnemolog.projections.recall.changes import COMPARED_MAX, put_change_first, repetitions_last
 from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Floor, Mode, Question, floor
 
 RERANKED_MAX: Final = 50
@@ -69,9 +69,8 @@ class Ranking:
         self.floor: Floor | None = None
         """Known from the first turn on."""
         self._seen: set[Position] = set()
-        self._said: dict[object, Position] = {}
         self.repeated: dict[Position, tuple[Position, ...]] = {}
-        """Turns that a turn stands for, because they say the same."""
+        """Earlier turns that a turn stands for, because they say the same."""
 
     def add(
         self, connection: sa.Connection, found: Sequence[Candidates], *, wanted: int, dropped: Container[Position] = ()
@@ -84,7 +83,7 @@ class Ranking:
         first = not self.turns
         rest = False
         below = 0
-        alike = {at: item for some in found for at, item in some.alike.items()}
+        alike = {at: same for some in found for at, same in some.alike.items() if self._question.weights.distinct}
         ordered = (_ordered(connection, some, self._question) for some in found)
         for turn in merge(*ordered, key=lambda turn: (-turn.score, turn.position)):
             if turn.position in dropped:
@@ -92,7 +91,8 @@ class Ranking:
                 continue
             if self.floor is None:
                 self.floor = floor(turn.relevance, self._question.min_relevance, self._question.mode)
-            if turn.position in self._seen:
+            same = [at for at in alike.get(turn.position, (turn.position,)) if at not in dropped]
+            if not self._seen.isdisjoint(same):
                 continue
             enough = turn.relevance >= self.floor.least and len(self.turns) < self.floor.hits_max
             if not self._whole and len(self.turns) + below >= self._count:
@@ -101,14 +101,11 @@ class Ranking:
             if not enough:
                 below += 1
                 continue
-            self._seen.add(turn.position)
-            same = alike.get(turn.position) if self._question.weights.distinct else None
-            if same is not None and self._said.setdefault(same, turn.position) != turn.position:
-                continue
-            if same is not None:
-                others = (other for other, item in alike.items() if item == same)
-                self.repeated[turn.position] = tuple(sorted(other for other in others if other != turn.position))
-            self.turns.append(turn)
+            self._seen.update(same)
+            *older, newest = same
+            if older:
+                self.repeated[newest] = tuple(older)
+            self.turns.append(turn._replace(position=newest))
         if first:
             self._first_stage = len(self.turns)
         full = any(len(leg) >= wanted and self._may_continue(leg) for some in found for leg in some.legs.values())
@@ -178,9 +175,13 @@ def _ordered(connection: sa.Connection, found: Candidates, question: Question) -
     scored = scoring.score(found, query=found.terms.query, weights=question.weights)
     if found.terms.request.present and question.weights.currency:
         put_change_first(connection, found, found.terms.query, scored, behind_max=question.weights.currency)
-    for n in scored.order():
-        if not rows.may_be_hits[n] or (VECTOR not in found.legs and not scored.direct[n]):
-            continue  # Text only: a neighbour that contains no word of the query is no hit.
+    # Text only: a neighbour that contains no word of the query is no hit.
+    order = [n for n in scored.order() if rows.may_be_hits[n] and (VECTOR in found.legs or scored.direct[n])]
+    if question.weights.distinct and order:
+        least = floor(_relevance(scored.total[order[0]]), question.min_relevance, question.mode).least
+        enough = sum(_relevance(scored.total[n]) >= least for n in order[:COMPARED_MAX])
+        order = repetitions_last(connection, rows, order, enough)
+    for n in order:
         position = rows.positions[n]
         ranked = {leg: places[position] for leg, places in ranks.items() if position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}

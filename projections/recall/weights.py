@@ -10,7 +10,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.limits import checked_number
 
-RANKING: Final = "relevance/6"
+RANKING: Final = "relevance/7"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100
@@ -39,7 +39,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     currency: float = 3.0
     """A later statement about a change comes before what it changes, if it is at most so far behind."""
     distinct: bool = True
-    """Of several turns of one role, speaker and scope with the same words, return only the best."""
+    """Return what was repeated word for word once, and what was said in nearly the same words after other turns."""
 
 
 DEFAULT: Final = Weights()

@@ -469,7 +469,7 @@ def test_a_receipt_of_another_format_is_read_and_the_audit_says_so(talked_of, tr
     talked_of.parts.log.appends.transact(lambda tx: tx.append("recalls", other))
     item = talked_of.audit.receipts().receipts[-1]
     assert (item.turns, item.query, item.verdict.value) == (tuple(served.turns), "ferry", "cannot-be-told")
-    assert item.why == f"it was built as {form}, this mnemolog builds context/5"
+    assert item.why == f"it was built as {form}, this mnemolog builds context/6"
 
 
 @pytest.mark.log_file

@@ -151,3 +151,41 @@ def test_no_change_is_hidden_by_what_was_said_often(tmp_path, often, once):
         context = store.context(often, tokens=600)
         assert changed.position in context.positions
         assert changed.position not in [item.position for item in context.left_out]
+
+
+BEFORE = (
+    "Reminder:",
+    "Just a reminder:",
+    "Don't forget:",
+    "Please remember:",
+    "One more reminder:",
+    "Friendly reminder:",
+)
+AFTER = ("", ", as always", ", please")
+
+
+@pytest.mark.parametrize("place", [7, 8, 9, 12], ids="at {}".format)
+@pytest.mark.parametrize(
+    ("often", "change"),
+    [
+        ("the dentist is on Tuesday at nine", "Reminder: the dentist is on Thursday at eleven."),
+        ("the dentist is on Tuesday at nine", "Please remember: the dentist on Thursday at eleven from now on."),
+        ("the dentist is on Tuesday at 9:15", "The dentist is on Tuesday, but at 10:45 this time."),
+        ("the dentist is on Tuesday at nine", "Reminder: the dentist on Tuesday at nine is cancelled."),
+    ],
+)
+def test_no_change_is_hidden_by_what_was_said_in_nearly_the_same_words(tmp_path, often, change, place):
+    """It is among ten hits and in a context. What was said often comes after them, and nothing is left out."""
+    texts = [f"{before} {often}{after}." for after in AFTER for before in BEFORE][:12]
+    texts.insert(place, change)
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        chat = store.session("s")
+        for text in texts:
+            chat.record("user", text)
+            chat.record("assistant", f"Noted. Which dentist do you see, number {len(text)}?")
+        found = store.recall("When is the dentist?", k=10)
+        assert change in [hit.text for hit in found]
+        assert change in store.context("When is the dentist?", 300).text
+        every = store.recall("When is the dentist?", k=30, min_relevance=0)
+        assert {*texts} <= {hit.text for hit in every}
+        assert found.hits == every.hits[:10]

@@ -1,21 +1,26 @@
-"""Askings: turns that ask what a recall asks. They answer nothing, and lend nothing to the turns next to them.
+"""Find turns that repeat: that ask what a recall asks, or say what others say in the same words.
 
-A chat records the user's message and then recalls it; and people ask the same again weeks later. Without this the best
-hit for a question is the question, and the next one the reply to it ("Let me check.").
+Askings answer nothing, and lend nothing to the turns next to them. A chat records the user's message and then recalls
+it; and people ask the same again weeks later. Without this the best hit for a question is the question, and the next
+one the reply to it ("Let me check.").
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Final
+
+import sqlalchemy as sa
 
 from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.recall.request import ASKS
-from mnemolog.projections.sql.words import STOP_WORDS, stems_of
+from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.words import STOP_WORDS, stems_of, words_of
 
 SAME_MEANING: Final = 0.8
 """An asking with one more stem than the question must have this cosine similarity to it."""
@@ -25,7 +30,8 @@ _LAST: Final = 6
 """How many of the last stems of a turn are compared before all of them."""
 _ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
 """Such a question wants askings: "What did I ask about the ferry?"."""
-_NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
+NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
+"""The stems of words that say nothing of a subject."""
 
 
 def askings(
@@ -53,7 +59,7 @@ def askings(
             found, speakers = {newest}, {rows.speakers[n]}
     if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):
         return frozenset(found)
-    known = _NOT_TELLING.union(asked)
+    known = NOT_TELLING.union(asked)
     for n in compress(range(len(rows.ask)), rows.ask):
         others = _user_follows(rows, n) if speakers is None else rows.speakers[n] not in speakers
         if others or rows.roles[n] != Role.USER:
@@ -64,7 +70,7 @@ def askings(
         more = stems - known
         if len(more) > 1 or (more and similarity.get(rows.positions[n], 0.0) < SAME_MEANING):
             continue
-        if not stems <= _NOT_TELLING:
+        if not stems <= NOT_TELLING:
             found.add(rows.positions[n])
     return frozenset(found)
 
@@ -72,3 +78,24 @@ def askings(
 def _user_follows(rows: Rows, n: int) -> bool:
     """Whether the turn after a row, if it was read, is a user's."""
     return n + 1 < len(rows.places) and rows.places[n + 1] == rows.places[n] + 1 and rows.roles[n + 1] == Role.USER
+
+
+COMPARED_CHARACTERS_MAX: Final = 10_000
+"""A longer text repeats only one that is equal to the letter."""
+_SAID: Final = (
+    f"SELECT position, role, speaker, scope, text FROM {queries.WITH_SESSIONS} WHERE {queries.LISTED} "
+    "ORDER BY coalesce(said_at, recorded_at), position"
+)
+
+
+def said_alike(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, tuple[Position, ...]]:
+    """Return which of these turns say the same, by each of them, in the order of time: what was said last is the last.
+
+    They have the same words, and one role, speaker and scope: `I live in Porto` means another thing from another user.
+    Every number, name and negation counts, in any language.
+    """
+    found: dict[object, list[Position]] = {}
+    for at, role, speaker, scope, text in fetch(connection, _SAID, listed(positions)) if positions else ():
+        said = words_of(text) if len(text) <= COMPARED_CHARACTERS_MAX else [text]
+        found.setdefault((role, speaker, scope, *said), []).append(at)
+    return {at: tuple(group) for group in found.values() if len(group) > 1 for at in group}
