@@ -27,8 +27,7 @@ from scipy.optimize import minimize
 
 from mnemolog.domain.standing import SENTENCE, standing_in
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.request import request_of
-from mnemolog.projections.recall.whose_statement import Whose
+from mnemolog.projections.recall.request import Whose, request_of
 
 FOLDER = Path(__file__).parent / "conversations"
 PLACES = 1 << 14

@@ -15,8 +15,8 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.position import Position
 from mnemolog.domain.standing import StandingKind
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
-from mnemolog.projections.recall.newer import CHARACTERS_MAX
 from mnemolog.projections.recall.question import Question
+from mnemolog.projections.recall.said_again import CHARACTERS_MAX
 from mnemolog.projections.recall.service import Answer
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import ASKING

@@ -18,11 +18,10 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
-from mnemolog.projections.recall.newer import later_statement
 from mnemolog.projections.recall.passages import best_passage, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.repetitions import askings, said_alike
 from mnemolog.projections.recall.request import Kind, Request, request_of
+from mnemolog.projections.recall.said_again import askings, later_statement, said_alike
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found, counts_of, search
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import languages_at

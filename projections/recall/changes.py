@@ -16,10 +16,9 @@ import sqlalchemy as sa
 from mnemolog.domain.standing import SENTENCE
 from mnemolog.projections.recall.candidates import Candidates
 from mnemolog.projections.recall.context_rows import Rows
-from mnemolog.projections.recall.repetitions import NOT_TELLING
-from mnemolog.projections.recall.request import NOT_NOW
+from mnemolog.projections.recall.request import MINE, NOT_NOW, Whose, pattern
+from mnemolog.projections.recall.said_again import NOT_TELLING
 from mnemolog.projections.recall.weights import AHEAD
-from mnemolog.projections.recall.whose_statement import MINE, Whose, pattern
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.words import terms_of, words_of
 

@@ -1,20 +1,98 @@
-"""Read from a question what is requested: an answer, the order in which things were said, or a summary; and on what.
+"""Read from a question what is requested: an answer, the order in which things were said, or a summary; on what; whose.
 
 "Could you list in which order I brought up the boat, across our conversations?" asks for the user's words about the
-boat. What frames the topic has words of its own, and these would find other turns. Patterns of English; they only set
-the default of the parameters `order`, `about` and `cover`.
+boat. What frames the topic has words of its own, and these would find other turns. People ask about their own facts
+("What did I pay for the boat?") in other words than about advice ("How should the mast be painted?"). Patterns of
+English, of the other languages only the pronouns; they only set the default of `order`, `about` and `cover`.
 """
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 from typing import Final, NamedTuple
 
 from mnemolog.domain.choices import DEFAULT_LANGUAGE
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.whose_statement import POLITE, Whose, pattern, whose_statement
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
+
+
+class Whose(StrEnum):
+    """Whose statement a question asks for."""
+
+    USER = "user"
+    """What the user said or did: "What did I pay?"."""
+    ASSISTANT = "assistant"
+    """What the assistant said: "Which did you suggest?"."""
+    MINE = "mine"
+    """A fact about the user: "my boat", "our plan"."""
+    ADVICE = "advice"
+    """An explanation or advice: "How should the mast be painted?"."""
+    OPEN = "open"
+    """None of these."""
+
+
+class _Pronouns(NamedTuple):
+    """Patterns, compiled for the first question in the language."""
+
+    mine: str
+    yours: str
+
+
+def whose_statement(query: str, language: str) -> Whose:
+    """Return whose statement a question in a language asks for."""
+    pronouns = _PRONOUNS.get(language)
+    if pronouns is not None:
+        if pattern(pronouns.mine).search(query):
+            return Whose.MINE
+        return Whose.ASSISTANT if pattern(pronouns.yours).search(query) else Whose.OPEN
+    query = POLITE.sub(" ", query)
+    if _I_DID.search(query):
+        return Whose.USER
+    if _YOU_DID.search(query):
+        return Whose.ASSISTANT
+    if _ADVICE.search(query):
+        return Whose.ADVICE
+    return Whose.MINE if MINE.search(query) else Whose.OPEN
+
+
+@cache
+def pattern(*alternatives: str) -> re.Pattern[str]:
+    """Return a pattern for any of these, as whole words, in upper or lower case."""
+    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
+
+
+POLITE: Final = pattern(
+    r"(?:can|could|would|will) you (?:please )?"
+    r"(?:list|tell|give|show|help|walk|describe|provide|summari[sz]e|outline|put|find|recap)"
+    r"(?: me| us)?(?: through| with)?"
+)
+"""Begins a request, and says nothing of whose words are wanted. Who says "remind me" mostly wants the assistant's."""
+_I_DID: Final = pattern(
+    r"(?:did|do|had|have|was|were|am|would|could|should) (?:i|we)"
+    r"(?! (?:get|do|find|use|avoid|make|need|have to|set|add)\b)|i (?:have )?(?:brought up|raised)"
+    r"|(?:i|we) (?:\w+ )?"
+    r"(?:said|told|asked|gave|wanted|mention\w*|call\w*|chose|picked|complain\w*|decid\w*|plann?\w*|bought|paid|started|thought|worr\w*|liked|prefer\w*|went|met|saw|used)"
+)
+_YOU_DID: Final = pattern(
+    r"(?:did|do|had|have|was|were|would|could|can) you|your (?!own\b)\w+|according to you"
+    r"|the (?:assistant|ai|bot|agent)"
+    r"|you(?:'d| \w+ed| said| told| gave| made| put| think| thought| chose| found| wrote| drew| came| once)"
+)
+_ADVICE: Final = pattern(
+    r"suggest\w*|recommend\w*|advis\w*|advice|propos\w*|explain\w*|argument\w*|alternatives?|steps?|recipe|formula|code"
+    r"|checklist|estimat\w*|tips?|example|why|what does|supposed to|how (?:do|can|does|would|could)"
+    r"|(?:how|what|which|where|when|why|who) (?:\w+ ){0,3}(?:should|must|ought)"
+)
+MINE: Final = pattern("i|i'm|i've|i'd|my|me|mine|myself|we|our|us")
+_PRONOUNS: Final = {
+    "de": _Pronouns(r"ich|mich|mir|mein\w*|wir|uns|unser\w*", r"du|dich|dir|dein\w*|euch|euer\w*"),
+    "fr": _Pronouns("je|j|me|m|moi|mon|ma|mes|nous|notre|nos", "tu|te|t|toi|ton|ta|tes|vous|votre|vos"),
+    "es": _Pronouns("yo|me|mi|mis|mí|nosotr[oa]s|nuestr[oa]s?", "tú|tu|tus|te|ti|usted|ustedes"),
+    "pt": _Pronouns("eu|me|mim|meu|minha|meus|minhas|nós|noss[oa]s?", "tu|te|ti|você|vocês|teu|tua|teus|tuas"),
+    "it": _Pronouns("io|mi|me|mio|mia|miei|mie|noi|nostr[oaie]", "tu|ti|te|tuo|tua|tuoi|tue|voi|vostr[oaie]"),
+}
 
 
 class Kind(StrEnum):
@@ -57,7 +135,7 @@ def request_of(question: Question, language: str) -> Request:
 
 
 def _asks_for_order(query: str) -> bool:
-    return bool(_ORDER.search(query) and _I_SAID.search(query) and not _ADVICE.search(query))
+    return bool(_ORDER.search(query) and _I_SAID.search(query) and not _WANTS_ADVICE.search(query))
 
 
 def _asks_for_summary(query: str) -> bool:
@@ -106,7 +184,7 @@ _I_SAID: Final = pattern(
     rf"(?:did|have) (?:i|we)(?: first| ever)? {_SAID}|my (?:first )?(?:messages|remarks|mention)",
     r"(?:points|remarks) (?:did )?(?:i|we) ma[dk]e",
 )
-_ADVICE: Final = pattern("should")
+_WANTS_ADVICE: Final = pattern("should")
 _SUMMARY: Final = pattern(
     r"summar\w+|recap\w*|sum up|overview|(?:bring|catch) me up|where (?:do )?(?:things|we) stand",
     r"what have (?:we|i) \w+ so far|where are we (?:with|on)|how (?:do|are) things (?:stand|going)|up to now",

@@ -581,8 +581,9 @@ NO_BOUND = {
         projections/maintenance/vectors.py PASSES_MAX
         projections/projector.py RETRY_S_MIN RETRY_S_MAX
         projections/recall/bm25.py IDF_MIN
-        projections/recall/candidates.py RARE_MAX SAID_MAX CANDIDATES_MIN COMPARED_CHARACTERS_MAX
-        projections/recall/newer.py CHARACTERS_MAX
+        projections/recall/candidates.py RARE_MAX SAID_MAX CANDIDATES_MIN
+        projections/recall/changes.py COMPARED_MAX
+        projections/recall/said_again.py CHARACTERS_MAX COMPARED_CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX
         projections/recall/scoring.py NUMBER_BEHIND_MAX
         projections/recall/text_search.py PLACES_MAX
