@@ -1,4 +1,4 @@
-"""The queue of proposals: what waits is looked at, changed, approved and declined, and the history says by whom."""
+"""The queue of proposals, and the rules of retention: each form of them, and who decided."""
 
 import pytest
 
@@ -12,8 +12,7 @@ pytestmark = pytest.mark.local
 @pytest.fixture
 def waiting(store):
     """Proposals of an agent in Ada's scope, and one of Ada's own in another. Returns their positions by name."""
-    call = store.session("call", scope="acme/ada")
-    said = call.record("user", "Always answer in metric. I live in Lisbon now.")
+    said = store.session("call", scope="acme/ada").record("user", "Always answer in metric. I live in Lisbon now.")
     old = store.assert_fact("city", "Porto", scope="acme/ada", valid_from="1990-01")
     acts = {
         "city": AssertFact("city", "Lisbon"),
@@ -25,8 +24,8 @@ def waiting(store):
     with acting_as("agent"):
         found = {name: store.propose(act, scope="acme/ada", because=[said]).position for name, act in acts.items()}
     with acting_as("ada"):
-        found["own"] = store.propose(AssertFact("pet", "Rex"), scope="acme/bob", why="<b>it barks</b>").position
-    return found
+        own = store.propose(AssertFact("pet", "Rex"), scope="acme/bob", why="<b>it barks</b>").position
+    return {**found, "own": own, "said": said.position}
 
 
 @pytest.fixture
@@ -41,47 +40,46 @@ def states(browser):
     return {item["position"]: (item["state"], item["decided_by"]) for item in items}
 
 
-def test_each_proposal_is_shown_with_what_is_so_now_and_then_and_the_menu_counts_them(waiting, store, writer):
+def approve(browser, *positions, **fields):
+    """The status of an approval, and the page or the address that answers it."""
+    answer = browser.submit("/proposals/approve", {"positions": positions, **fields})
+    return answer.status_code, answer.headers.get("location", "") + answer.text
+
+
+def test_each_proposal_is_shown_with_what_is_so_now_and_then_and_the_menu_counts_them(waiting, writer):
     """Who proposed it, why, and the turns that it rests on; of what would be forgotten how much, as the past had it."""
-    items = {item["position"]: item for item in writer.json("/proposals")["proposals"]}
-    changes = {name: (items[at]["now"], items[at]["then"]) for name, at in waiting.items()}
-    assert changes["city"] == ("Porto", "Lisbon")
-    assert changes["retract"] == ("Porto", None)
-    assert changes["standing"] == (["Always answer in metric"], [])
+    items = {item["position"]: (item["now"], item["then"]) for item in writer.json("/proposals")["proposals"]}
+    assert [items[waiting[name]] for name in ("city", "retract", "standing")] == [
+        ("Porto", "Lisbon"), ("Porto", None), (["Always answer in metric"], []),
+    ]  # fmt: skip
     page = writer.get("/proposals").text
-    said = items[waiting["city"]]["because"][0]
-    for shown in (
-        f'href="/event/{said}"',
-        "<bdi>agent</bdi>",
-        "&lt;b&gt;it barks&lt;/b&gt;",
-        "turns said: <strong>1",
-        "6 open",
-    ):
+    marks = "<bdi>agent</bdi>", "&lt;b&gt;it barks&lt;/b&gt;", "turns said: <strong>1", "6 open"
+    for shown in (f'href="/event/{waiting["said"]}"', *marks):
         assert shown in page, shown
     assert "5 open" in writer.as_caller("read", scope="acme/ada").get("/").text
-    assert len(writer.json(f"/proposals?at={waiting['city']}")["proposals"]) == 1
     assert "/proposals/approve" not in writer.get(f"/proposals?at={waiting['city']}").text
+    assert len(writer.json(f"/proposals?at={waiting['city']}")["proposals"]) == 1
 
 
 def test_a_fact_is_changed_and_approved_and_others_are_declined(waiting, store, writer):
     """What was not changed is approved as it was proposed. A no needs a reason. The history says who decided."""
-    form = {"positions": waiting["city"], "key": "city", "value": "Lisboa", "valid_from": "2026-03"}
-    done = writer.submit("/proposals/approve?scope=acme", form)
-    assert done.headers["location"] == f"/proposals?scope=acme&decided={waiting['city']}"
+    assert approve(writer, waiting["city"], key="city", value="Lisboa", valid_from="2026-03")[0] == 303
     fact = store.fact_history("city", scope="acme/ada")[-1]
     assert (fact.value, fact.valid_from.month, fact.actor, fact.proposed_by) == ("Lisboa", 3, "ada", "agent")
-    wrong = {"positions": waiting["zip"], "key": "zip", "value": "4000-", "valid_from": ""}
-    refused = writer.submit("/proposals/approve", wrong)
-    assert (refused.status_code, "not JSON" in refused.text) == (400, True)
-    writer.submit("/proposals/approve", wrong | {"value": "1000"})
+    status, page = approve(writer, waiting["zip"], key="zip", value="4000-", valid_from="")
+    assert (status, "not JSON" in page) == (400, True)
+    assert approve(writer, waiting["zip"], key="zip", value="1000", valid_from="")[0] == 303
     assert store.fact("zip", scope="acme/ada").value == 1000
-    for fields in ({"positions": waiting["own"]}, {"reason": "a guess"}):
-        assert writer.submit("/proposals/decline", fields).status_code == 400
-    several = {"positions": [waiting["own"], waiting["standing"]], "reason": "a guess"}
-    assert writer.submit("/proposals/decline", several).status_code == 303
-    found = states(writer)
-    assert {found[waiting[name]] for name in ("city", "zip")} == {("approved", "ada")}
-    assert {found[waiting[name]] for name in ("own", "standing")} == {("declined", "ada")}
+    two = [waiting["own"], waiting["standing"]]
+    for fields, status in (
+        ({"positions": two}, 400),
+        ({"reason": "no"}, 400),
+        ({"positions": two, "reason": "a guess"}, 303),
+    ):
+        assert writer.submit("/proposals/decline", fields).status_code == status
+    assert [states(writer)[waiting[name]] for name in ("city", "zip", "own")] == [
+        ("approved", "ada"), ("approved", "ada"), ("declined", "ada"),
+    ]  # fmt: skip
     history = writer.get("/proposals?state=all").text + writer.get("/facts?key=city&of=acme/ada").text
     for said in "by <bdi>ada</bdi>", "a guess", "proposed by <bdi>agent</bdi>", "approved by <bdi>ada</bdi>":
         assert said in history, said
@@ -90,44 +88,33 @@ def test_a_fact_is_changed_and_approved_and_others_are_declined(waiting, store, 
 def test_several_are_approved_together_or_none_and_what_is_superseded_stays_open(waiting, store, writer):
     """The page names the newer value; an approval of it is refused, whatever else was ticked. Forgetting is done."""
     newer = store.assert_fact("city", "Faro", scope="acme/ada")
-    assert "Superseded" in writer.get("/proposals").text
-    refused = writer.submit("/proposals/approve", {"positions": [waiting["zip"], waiting["city"]]})
-    assert refused.status_code == 409
-    assert f"another value at position {newer.position}" in refused.text
+    hold = store.admin.hold("acme", reason="case")
+    for said in "Superseded", "cannot be carried out":
+        assert said in writer.get("/proposals").text
+    status, page = approve(writer, waiting["zip"], waiting["city"])
+    assert (status, f"another value at position {newer.position}" in page) == (409, True)
     assert set(states(writer).values()) == {("open", "")}
-    store.admin.hold("acme", reason="case")
-    assert "cannot be carried out" in writer.get("/proposals").text
-    store.admin.lift_hold(store.admin.retention().holds[0], reason="closed")
-    assert writer.submit("/proposals/approve", {"positions": [waiting["forget"], waiting["own"]]}).status_code == 303
-    assert not store.turns("call")
-    assert store.fact("pet", scope="acme/bob").value == "Rex"
+    store.admin.lift_hold(hold, reason="closed")
+    done = approve(writer, waiting["forget"], waiting["own"])
+    assert done == (303, f"/proposals?decided={waiting['forget']}%2C{waiting['own']}")
+    assert (store.turns("call"), store.fact("pet", scope="acme/bob").value) == ([], "Rex")
 
 
-@pytest.mark.parametrize("verbs", [["read"], ["read", "record", "propose", "forget", "admin"]])
-def test_who_may_not_approve_has_no_form_and_is_refused(waiting, console, verbs):
-    reader = console.as_caller(*verbs)
-    page = reader.get("/proposals").text
-    assert "the right <code>approve</code>" in page
-    assert "/proposals/decline" not in page
-    for path in ("approve", "decline"):
-        assert reader.submit(f"/proposals/{path}", {"positions": waiting["zip"], "reason": "no"}).status_code == 403
-    assert console.submit("/proposals/approve", {"positions": waiting["zip"]}).status_code == 403, "without --write"
-    assert set(states(reader).values()) == {("open", "")}
-
-
-def test_a_bound_person_decides_in_their_scope_and_with_four_eyes_nobody_their_own(waiting, store, clock):
-    """What lies outside is neither shown nor decided, nor told apart from what never was."""
+def test_who_may_not_approve_has_no_form_and_what_lies_outside_is_as_if_it_never_was(waiting, store, clock, console):
+    """Nor does a console without `--write`. With four eyes no one approves what they proposed; they may decline it."""
+    for reader in console.as_caller("read"), console.as_caller("read", "record", "propose", "forget", "admin"), console:
+        assert "/proposals/decline" not in reader.get("/proposals").text
+        assert approve(reader, waiting["zip"])[0] == 403
+        assert reader.submit("/proposals/decline", {"positions": waiting["zip"], "reason": "no"}).status_code == 403
     with opened_console(store.path, clock=clock, four_eyes=True) as console:
-        bound = console.as_caller("read", "approve", scope="acme/ada")
+        bound, both = console.as_caller("read", "approve", scope="acme/ada"), console.as_caller("read", "approve")
         assert waiting["own"] not in states(bound)
-        for outside in (waiting["own"], 999):
-            refused = bound.submit("/proposals/approve", {"positions": [waiting["zip"], outside]})
-            assert (refused.status_code, f"{outside} is no proposal" in refused.text) == (400, True)
-        both = console.as_caller("read", "approve")
-        page = both.get("/proposals").text
-        assert page.count("another person approves it") == 1
-        refused = both.submit("/proposals/approve", {"positions": waiting["own"]})
-        assert (refused.status_code, "is your own" in refused.text) == (400, True)
+        for outside in waiting["own"], 999:
+            status, page = approve(bound, waiting["zip"], outside)
+            assert (status, f"{outside} is no proposal" in page) == (400, True)
+        assert both.get("/proposals").text.count("another person approves it") == 1
+        status, page = approve(both, waiting["own"])
+        assert (status, "is your own" in page) == (400, True)
         assert both.submit("/proposals/decline", {"positions": waiting["own"], "reason": "mine"}).status_code == 303
 
 
@@ -140,16 +127,12 @@ def test_ages_and_holds_are_set_and_lifted_and_a_run_is_previewed(waiting, store
     (rule,), (held,) = store.admin.retention().rules, store.admin.retention().holds
     assert (rule.max_age, rule.min_age, rule.by, rule.keep_facts, held.actor) == ("180d", "30d", "said", True, "ada")
     clock.advance(seconds=200 * 86_400)
-    previewed = admin.submit("/retention/preview", {})
-    assert "A hold keeps 1 turn" in admin.get(previewed.headers["location"]).text
+    assert "A hold keeps 1 turn" in admin.get(admin.submit("/retention/preview", {}).headers["location"]).text
     assert admin.submit("/retention/lift", {"hold": held.position, "reason": ""}).status_code == 400
-    for browser, form in ((console.as_caller("read", "record", "approve"), False), (console, False), (admin, True)):
-        assert ("/retention/lift" in browser.get("/retention").text) == form
-        assert browser.submit("/retention/lift", {"hold": held.position, "reason": "closed"}).status_code == (
-            303 if form else 403
-        )
-    assert admin.follow(admin.submit("/retention/preview", {}))["result"]["turns"] == 1
-    assert store.turns("call"), "a preview forgets nothing"
+    for browser, status in ((console.as_caller("read", "record", "approve"), 403), (console, 403), (admin, 303)):
+        assert ("/retention/lift" in browser.get("/retention").text) == (status == 303)
+        assert browser.submit("/retention/lift", {"hold": held.position, "reason": "closed"}).status_code == status
+    assert admin.follow(admin.submit("/retention/preview", {}))["result"]["turns"] == len(store.turns("call")) == 1
     said = [(item["what"], item["actor"]) for item in admin.json("/retention")["decisions"]]
     assert (said[0], len(said)) == ((f"hold of position {held.position} lifted: closed", "ada"), 3)
     assert "case &lt;4711&gt;" in admin.get(f"/retention?at={held.position}").text
