@@ -21,7 +21,7 @@ from mnemolog.forgetting.service import Forgetting
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.turn_places import PLACES
+from mnemolog.projections.sql.turn_tables import PLACES
 
 BATCH_MAX: Final = 10_000
 """Turns that one request to forget names: each request purges the projections once."""

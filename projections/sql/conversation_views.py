@@ -34,13 +34,11 @@ from mnemolog.projections.sql import (
     facts,
     position_blocks,
     shown,
-    speakers,
-    standing,
-    turn_metadata,
+    turn_tables,
 )
 from mnemolog.projections.sql.database import METADATA, fetch, listed
 from mnemolog.projections.sql.projection import SqlProjection
-from mnemolog.projections.sql.turn_places import PLACES, places_of
+from mnemolog.projections.sql.turn_tables import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 
 VIEWS: Final = "views/22"
@@ -147,7 +145,7 @@ class Views(SqlProjection):
         known = _known_sessions(connection, events)
         _insert_turns(connection, events, known, language)
         _update_sessions(connection, events, known)
-        standing.end(connection, events)
+        turn_tables.end_standing(connection, events)
         facts.take(connection, events)
         shown.take(connection, events)
         distrust.take(connection, events)
@@ -266,9 +264,9 @@ def _insert_turns(
     connection.exec_driver_sql(_INSERT_TURN, turn_rows(events, places, language))
     connection.exec_driver_sql(_INDEX_STEMS, (turns[0][0].position, turns[-1][0].position))
     scopes = {session: of.scope for session, of in known.items()}
-    speakers.insert(connection, turns, scopes)
-    standing.insert(connection, turns, scopes)
-    turn_metadata.insert(connection, ((recorded.position, turn.metadata) for recorded, turn in turns if turn.metadata))
+    turn_tables.insert_speakers(connection, turns, scopes)
+    turn_tables.insert_standing(connection, turns, scopes)
+    turn_tables.insert_metadata(connection, turns)
 
 
 def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent], known: dict[str, _Known]) -> None:
@@ -397,4 +395,4 @@ def _erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEr
         "UPDATE sessions SET forgotten = forgotten + ? WHERE session = ?", (len(positions), session)
     )
     for speaker in {speaker for _, speaker in turns if speaker}:
-        speakers.forget(connection, speaker, of[1])
+        turn_tables.forget_speaker(connection, speaker, of[1])

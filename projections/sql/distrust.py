@@ -13,7 +13,7 @@ from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTruste
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.sql.database import METADATA, fetch, listed
-from mnemolog.projections.sql.turn_places import PLACES
+from mnemolog.projections.sql.turn_tables import PLACES
 
 DISTRUSTS: Final = sa.Table(
     "distrusts",

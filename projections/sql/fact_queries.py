@@ -20,7 +20,7 @@ from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.facts import COLUMNS
 from mnemolog.projections.sql.queries import below_any, last_turn
-from mnemolog.projections.sql.turn_places import PLACES
+from mnemolog.projections.sql.turn_tables import PLACES
 
 # Made at import: `mnemolog.projections.sql.checked_json` has the reason.
 _POSITIONS: Final = msgspec.json.Decoder(tuple[Position, ...])

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql.database import METADATA, fetch, listed
-from mnemolog.projections.sql.turn_places import PLACES
+from mnemolog.projections.sql.turn_tables import PLACES
 
 BLOCK: Final = 1_024
 """Positions in a block."""

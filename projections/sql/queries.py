@@ -18,7 +18,7 @@ from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.turn_places import PLACES, places_of
+from mnemolog.projections.sql.turn_tables import PLACES, places_of
 
 NEXT_TO_SLASH: Final = "0"
 """The character after "/". A range up to it contains every path below."""

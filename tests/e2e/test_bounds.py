@@ -589,7 +589,7 @@ NO_BOUND = {
         projections/recall/text_search.py PLACES_MAX
         projections/sql/database.py FAULTS_MAX
         projections/sql/position_blocks.py LISTED_MAX LENGTH_MAX
-        projections/sql/turn_metadata.py VALUE_BYTES_MAX
+        projections/sql/turn_tables.py VALUE_BYTES_MAX
         projections/sql/words.py TERMS_MAX FORMS_MAX STEMMED_CHARACTERS_MAX
         projections/vectors/ann_index.py COARSE_ROWS_MIN TRAINED_WITH_MAX FOUND_MIN GAIN_MIN PROBED_MIN
         projections/vectors/checked_rows.py GAP_ROWS_MAX
