@@ -56,7 +56,7 @@ _HOMES = {
     "Turn": "projections.read_models",
     "UnknownSession": "errors",
     "Verification": "projections.history.verify",
-    "Weights": "projections.recall.weights",
+    "Weights": "projections.recall.question",
     "acting_as": "domain.request",
     "connect": "server.client.connect",
     "connect_async": "server.client.connect",

@@ -39,7 +39,7 @@ from .projections.read_models import (
 )
 from .projections.recall.answer import Hit, Recall
 from .projections.recall.passages import Passage
-from .projections.recall.weights import Weights
+from .projections.recall.question import Weights
 from .results import Checkpoint, NewTurn, Note, Task
 from .server.client.connect import connect, connect_async
 from .session import Session, SessionAt

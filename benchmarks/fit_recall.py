@@ -31,11 +31,10 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.command import bar
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.question import question
+from mnemolog.projections.recall.question import RANKING, question
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of
 from mnemolog.projections.recall.service import Basis
-from mnemolog.projections.recall.weights import RANKING
 
 VECTOR_FEATURES: Final = ("meaning", "meaning_near")
 WITH_VECTORS: Final = tuple(FEATURES)

@@ -35,8 +35,8 @@ from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
+from mnemolog.projections.recall.question import RANKING
 from mnemolog.projections.recall.receipts import recall_of
-from mnemolog.projections.recall.weights import RANKING
 from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
 from mnemolog.projections.sql.queries import positions_in
 

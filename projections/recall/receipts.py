@@ -13,9 +13,19 @@ from mnemolog.domain.position import Micros, Position, checked_by
 from mnemolog.domain.scope import Scope, Scopes
 from mnemolog.domain.structured_log import TRACEPARENT
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.question import MODES, About, Asked, Order, Question, Superseded, one_of
+from mnemolog.projections.recall.question import (
+    MODES,
+    RANKING,
+    About,
+    Asked,
+    Order,
+    Question,
+    Superseded,
+    Weights,
+    one_of,
+    stored_weights,
+)
 from mnemolog.projections.recall.ranking import Page
-from mnemolog.projections.recall.weights import RANKING, Weights, stored_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 

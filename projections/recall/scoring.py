@@ -23,8 +23,8 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.position import DAY
 from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
+from mnemolog.projections.recall.question import AHEAD, RANKING, Weights
 from mnemolog.projections.recall.request import Whose
-from mnemolog.projections.recall.weights import AHEAD, RANKING, Weights
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.candidates import Candidates, QueryTerms

@@ -32,6 +32,7 @@ from mnemolog.projections.recall.candidates import Candidates, Offer, from_views
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import (
+    RANKING,
     TEXT,
     VECTOR,
     Cursor,
@@ -44,7 +45,6 @@ from mnemolog.projections.recall.question import (
 from mnemolog.projections.recall.ranking import Page, Ranking
 from mnemolog.projections.recall.receipts import model_of, receipt_of
 from mnemolog.projections.recall.request import Kind
-from mnemolog.projections.recall.weights import RANKING
 from mnemolog.projections.sql import distrust, fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import tracked

@@ -33,7 +33,7 @@ from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.working_memory import checked_expiry
 from mnemolog.infra.embedding import object_encoder
 from mnemolog.operation_table import OWNERS
-from mnemolog.projections.recall.weights import Weights
+from mnemolog.projections.recall.question import Weights
 from mnemolog.server.console import parameters
 from mnemolog.server.http.bodies import parts_in
 from mnemolog.session import SessionAt
@@ -312,7 +312,7 @@ LIBRARY = {
     "domain/facts.py BECAUSE_MAX": lambda store, n: store.assert_fact("k", n, because=[2] * n),
     "domain/position.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
     "domain/working_memory.py _EXPIRES_AT_MAX": lambda _, n: checked_expiry(timedelta(microseconds=n), now=0),
-    "projections/recall/weights.py WEIGHT_MAX": lambda store, n: recall(store, weights=Weights(words=n)),
+    "projections/recall/question.py WEIGHT_MAX": lambda store, n: recall(store, weights=Weights(words=n)),
     "infra/embedding/object_encoder.py FINGERPRINT_BYTES_MAX": model_with,
     "adapters/importers/turn.py TIME_CHARACTERS_MAX": lambda _, n: imported_turn.parse_time("time", end_of_time(n)),
     "adapters/support/outbox.py WAITING_MAX": fill_outbox,

@@ -21,7 +21,7 @@ from benchmarks.quality.shapes import Question
 from benchmarks.recall_quality import main
 from mnemolog import MemoryStore
 from mnemolog.projections.recall import scoring
-from mnemolog.projections.recall.weights import RANKING
+from mnemolog.projections.recall.question import RANKING
 from tests.support import HashEncoder
 
 ITEMS = "abcdef"
