@@ -50,8 +50,7 @@ def visible(text: str) -> str:
 
 def visible_lines(text: str) -> str:
     """Return a text with its line breaks, and everything else that would steer a terminal or is unseen as escapes."""
-    lines = text.replace("\r\n", "\n").replace("\t", TAB).split("\n")
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(visible, text.replace("\r\n", "\n").replace("\t", TAB).split("\n")))
 
 
 def visible_json(document: str) -> str:
@@ -69,8 +68,7 @@ def cut(text: str, *, full: bool = False) -> str:
     """Return a text, cut where it is long, unless `full`, with the number of characters left out."""
     if full or len(text) <= TEXT_CHARACTERS_MAX:
         return text
-    left_out = len(text) - TEXT_CHARACTERS_SHOWN
-    return f"{text[:TEXT_CHARACTERS_SHOWN]}… +{left_out:,} characters, --full shows them"
+    return f"{text[:TEXT_CHARACTERS_SHOWN]}… +{len(text) - TEXT_CHARACTERS_SHOWN:,} characters, --full shows them"
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -480,8 +480,7 @@ class NoTask(SessionError):
         self.session = session
 
     def _advice(self) -> str:
-        set_task = remedy("set_task", "what to do", of=self.session)
-        return Hint("nothing was written; set one first: ", set_task)
+        return Hint("nothing was written; set one first: ", remedy("set_task", "what to do", of=self.session))
 
 
 class UnknownCheckpoint(SessionError):

@@ -487,8 +487,7 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> S
         case CheckpointRestored():
             return _restore(state, recorded, event, past)
         case TurnsRewound(to=to):
-            visible = rewound(state.spans, to=Position(to), session=state.session, at=position)
-            return _replace(state, spans=visible)
+            return _replace(state, spans=rewound(state.spans, to=Position(to), session=state.session, at=position))
         case _:
             return _with_memory(state, recorded)
 

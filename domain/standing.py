@@ -46,8 +46,7 @@ def standing_in(text: str) -> Iterator[Read]:
     """
     if len(text) >= TURN_CHARACTERS_MAX:
         return
-    said = _NOT_SAID.sub(lambda found: " " * len(found[0]), text)
-    for sentence in SENTENCE.finditer(said):
+    for sentence in SENTENCE.finditer(_NOT_SAID.sub(lambda found: " " * len(found[0]), text)):
         if len(sentence[0]) <= SENTENCE_CHARACTERS_MAX:
             found = _instruction(sentence[0]) or _preference(sentence[0])
             if found is not None:

@@ -286,8 +286,7 @@ def add_note(
     checked_text("note", text, bytes_max=limits.note_bytes_max)
     count, size = len(state.notes), state.notes_bytes
     checked_room("notes", before=count, after=count + 1, limit=limits.notes_max, unit="notes")
-    after = size + len(text.encode())
-    checked_room("notes", before=size, after=after, limit=limits.notes_bytes_max, unit="bytes")
+    checked_room("notes", before=size, after=size + len(text.encode()), limit=limits.notes_bytes_max, unit="bytes")
     return [NoteAdded(text=text)]
 
 

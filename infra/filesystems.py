@@ -56,8 +56,7 @@ def parse(text: str) -> list[Mount]:
         before, dash, behind = line.partition(" - ")
         fields = before.split(" ")
         if dash and len(fields) >= 5 and behind:
-            point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[4])
-            found.append(Mount(point, behind.split(" ")[0]))
+            found.append(Mount(_OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[4]), behind.split(" ")[0]))
     return found
 
 

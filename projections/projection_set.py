@@ -169,8 +169,7 @@ class ProjectionSet:
             titles, position = queries.session_titles(connection), tracked(connection, VIEWS).position
         head = self.log.head().position
         started = self.log.streams_with(SessionStarted.topic, after=position, upto=head)
-        erased = self.log.streams_with(ContentErased.topic, after=position, upto=head)
-        for stream in erased:
+        for stream in self.log.streams_with(ContentErased.topic, after=position, upto=head):
             if (session := session_of(stream)) in titles:
                 titles[session] = ""
         return {session_of(stream) or stream: "" for stream in started} | titles

@@ -369,8 +369,7 @@ class Projector:
         """Return the current status."""
         status, thread = self._status, self._thread
         if status.state == "backing off":
-            left_s = max(0.0, self._retry_at - time.monotonic())
-            return msgspec.structs.replace(status, retry_in_s=round(left_s, 3))
+            return msgspec.structs.replace(status, retry_in_s=round(max(0.0, self._retry_at - time.monotonic()), 3))
         if thread is not None and not thread.is_alive() and status.state not in ("dead", "stopped"):
             return msgspec.structs.replace(status, state="dead")
         return status

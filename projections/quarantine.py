@@ -281,8 +281,7 @@ class Quarantine:
         return _Note(was=str(was), reason=reason, when=when, state=state, **known)
 
     def _rename(self, path: Path, note: _Note, parts: Sequence[str]) -> Path | None:
-        stamp = f"{note.when}.{secrets.token_hex(4)}"
-        target = self.folder / f"{path.name}.{stamp}"
+        target = self.folder / f"{path.name}.{note.when}.{secrets.token_hex(4)}"
         written = _note_of(target)
         belonging = {suffix: identity(path.with_name(path.name + suffix)) for suffix in parts}
         try:

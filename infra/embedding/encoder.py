@@ -121,8 +121,7 @@ class SentenceTransformerEncoder:
         counts = [len(text) // CHARS_PER_TOKEN + 1 for text in texts] if tokens is None else list(map(len, tokens))
         model = self._model() if texts else None
         own = isinstance(model, Bert)
-        tokens_max = BERT_TOKENS_MAX if own else BATCH_TOKENS_MAX
-        parts = list(batches(counts, size_max=BATCH_SIZE, tokens_max=tokens_max))
+        parts = list(batches(counts, size_max=BATCH_SIZE, tokens_max=BERT_TOKENS_MAX if own else BATCH_TOKENS_MAX))
         threads = max(1, min(len(parts), _processors(), THREADS_MAX)) if own else 1
 
         def embedded(batch: list[int]) -> NDArray[np.float32]:
@@ -220,8 +219,7 @@ class SentenceTransformerEncoder:
                 except ModelUnavailable as error:
                     structured_log.warning("model.unavailable", model=self.name, error=error)
                     raise
-                seconds = round(perf_counter() - started, 3)
-                structured_log.info("model.loaded", model=self.name, seconds=seconds)
+                structured_log.info("model.loaded", model=self.name, seconds=round(perf_counter() - started, 3))
             return self._model_loaded
 
 

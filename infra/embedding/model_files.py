@@ -337,8 +337,7 @@ def _max_tokens(part: Path, config: dict[str, Any], own: dict[str, Any]) -> int 
     tokenizer = _json(tokenizer_file) if tokenizer_file.is_file() else {}
     limits = [tokenizer.get("model_max_length"), config.get("max_position_embeddings")]
     # XLNet uses -1 for "no limit".
-    known = [int(limit) for limit in limits if limit is not None and 0 < limit < _TOKENS_UNLIMITED]
-    return min(known, default=None)
+    return min([int(limit) for limit in limits if limit is not None and 0 < limit < _TOKENS_UNLIMITED], default=None)
 
 
 def _pooling_modes(config: dict[str, Any]) -> list[str]:

@@ -105,8 +105,7 @@ class ObjectEncoder:
         for start in range(0, len(texts), BATCH_SIZE):
             cancellation.check()
             batch = list(texts[start : start + BATCH_SIZE])
-            end = start + len(batch)
-            rows[start:end] = unit_rows(self._call(batch), count=len(batch), dimension=dimension)
+            rows[start : start + len(batch)] = unit_rows(self._call(batch), count=len(batch), dimension=dimension)
         cancellation.check()
         return rows
 

@@ -357,8 +357,7 @@ class EventLog(fork_guard.OfOneProcess):
                 self._require(reads, stream, upto)
                 return self._codec.not_turns(reads, stream, after, upto)
 
-            epoch = reads.version(FORGETTING_STREAM)
-            return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
+            return fold_stream(stream, upto, evolve, read=read, known=known, epoch=reads.version(FORGETTING_STREAM))
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
@@ -511,8 +510,7 @@ def copy_rows(source: EventLog, target: EventLog, *, upto: Position, copied: Cal
 
     def rows_after(position: Position, digest: bytes) -> Iterator[LogRow]:
         _require_beginning(source, target, position, digest)
-        pages = source.stored_rows(after=position, upto=upto, batch_max=COPIED_TOGETHER)
-        rows = chain.from_iterable(pages)
+        rows = chain.from_iterable(source.stored_rows(after=position, upto=upto, batch_max=COPIED_TOGETHER))
         return Chain(digest, position=position).checked(rows, outcome="nothing from there on was copied")
 
     return append_rows(target, rows_after, appended=copied)

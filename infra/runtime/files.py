@@ -126,8 +126,7 @@ def _open_below(folder: Path, path: Path, flags: int, mode: int) -> int:
 
 
 def _refused(path: Path, kind: int, wanted: int) -> OSError:
-    why = f"it is {_KINDS.get(kind, 'a file')}, not {_KINDS.get(wanted, 'a file')}"
-    return OSError(errno.EINVAL, why, str(path))
+    return OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'a file')}, not {_KINDS.get(wanted, 'a file')}", str(path))
 
 
 def _explained(error: OSError, path: Path, *, follow: bool) -> OSError:

@@ -503,8 +503,7 @@ def _contradiction(log: AuditableLog, witness: Witness, *, last: Position) -> li
     if stored == head.digest_bytes:
         return []
     detail = f"{witness.name} remembers {head.digest_bytes.hex()}; {what}"
-    stream = _stream_at(log, head.position)
-    return [Finding(kind=Kind.WITNESS, position=head.position, stream=stream, detail=detail)]
+    return [Finding(kind=Kind.WITNESS, position=head.position, stream=_stream_at(log, head.position), detail=detail)]
 
 
 def _stream_at(log: AuditableLog, position: Position) -> str | None:

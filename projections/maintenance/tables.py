@@ -220,8 +220,7 @@ class ConversationViews(Database):
         done = ""
         if unusable:
             done = context.quarantine_database(context.layout.views, why=why, state=state) + "; "
-        upto = context.log.head().position
-        rebuilt = self.rebuild(context, upto=upto, skip_bad=False)
+        rebuilt = self.rebuild(context, upto=context.log.head().position, skip_bad=False)
         return f"{done}rebuilt from the log with {counted(rebuilt.turns, 'turn')}"
 
     def _catch_up(self, context: StoreContext) -> str:

@@ -70,8 +70,7 @@ class VectorGenerations:
         validate = _why_bytes_invalid(context) if deep else why_size_invalid
         head = context.log.head().position
         for generation in survey(context.layout.vectors, context.log, validate=validate):
-            state = generation.state(head)
-            if state is Drift.REPLACED:
+            if generation.state(head) is Drift.REPLACED:
                 yield _replaced(context, generation)
                 continue
             for segment in generation.segments:
@@ -249,8 +248,7 @@ def _salvage(context: StoreContext, folder: Path) -> None:
 
 def _quarantine_generation(context: StoreContext, folder: Path, *, why: str, state: str) -> str:
     with indexers_locked_out(context.layout.vectors):
-        moved = context.quarantine.add(folder, reason=why, state=state)
-        return context.quarantined(folder, moved)
+        return context.quarantined(folder, context.quarantine.add(folder, reason=why, state=state))
 
 
 def _catch_up(context: StoreContext, prefix: str) -> str:

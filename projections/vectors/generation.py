@@ -66,8 +66,7 @@ def load_chain(
     """
     for _ in range(LISTINGS_MAX):
         try:
-            usable = _usable(folder, log, fingerprint, set_aside)
-            return _chain(usable, log, known or {}, set_aside)
+            return _chain(_usable(folder, log, fingerprint, set_aside), log, known or {}, set_aside)
         except _Vanished:
             continue
     raise errors.ProjectionUnreadable(folder, "its segments change more quickly than they can be read")
@@ -305,8 +304,7 @@ class Generation:
 
     def take_over(self, parts: Sequence[Segment]) -> None:
         """Begin with these vectors, which are adjacent and from position 0 on. `write` copies them."""
-        tail = tuple(replace(part, coarse=None, folder=None) for part in parts)
-        self._work = self.snapshot = Snapshot((), tail)
+        self._work = self.snapshot = Snapshot((), tuple(replace(part, coarse=None, folder=None) for part in parts))
 
     def write_as_one(self) -> None:
         """Write everything as one segment. Locks and errors as for `write`."""
@@ -415,8 +413,7 @@ class Generation:
 
     def _step(self, upto: Position, *, encode_max: int | None) -> Step:
         """Embed the next events up to `upto`, with at most `STEP_TEXTS` texts for the model."""
-        after = self._work.covers
-        events = next(iter(self._log.read(after=after, upto=upto, batch_max=READ_BATCH)), None)
+        events = next(iter(self._log.read(after=self._work.covers, upto=upto, batch_max=READ_BATCH)), None)
         if events is None:
             return Step(0, 0, False)
         texts_max = STEP_TEXTS if encode_max is None else min(encode_max, STEP_TEXTS)
@@ -428,8 +425,7 @@ class Generation:
             events = [event for event in events if event.position < stop]
         if events:
             self._advance(turns[: len(vectors)], vectors, embedded, upto=events[-1].position)
-        goes_on = whole or encode_max is None or embedded.encoded < encode_max
-        return Step(embedded.encoded, len(events), goes_on)
+        return Step(embedded.encoded, len(events), whole or encode_max is None or embedded.encoded < encode_max)
 
     def _advance(
         self,

@@ -299,8 +299,7 @@ class VectorProjection:
         for _ in range(ATTEMPTS_MAX):
             snapshot = generation.snapshot
             try:
-                seen = snapshot.allowed_as_of(upto, allowed)
-                found = nearest(snapshot.segments, vector, k=k, allowed=seen)
+                found = nearest(snapshot.segments, vector, k=k, allowed=snapshot.allowed_as_of(upto, allowed))
             except Damaged as error:
                 generation.quarantine(error.path.parent, why=error.cause)
                 continue
@@ -350,8 +349,7 @@ class VectorProjection:
         try:
             for segment in snapshot.segments:
                 for number in segment.numbers_of(np.asarray([of], dtype=np.int64)).tolist():
-                    rows = floats(segment.exact, np.arange(*segment.row_starts[number : number + 2]))
-                    return _direction(rows)
+                    return _direction(floats(segment.exact, np.arange(*segment.row_starts[number : number + 2])))
         except Damaged as error:
             generation.quarantine(error.path.parent, why=error.cause)
         return None
@@ -375,8 +373,7 @@ class VectorProjection:
             if building.is_symlink():  # Not ours: the folder that it leads to would be written.
                 building.unlink()
             files.make_folder(building, root=PROJECTIONS)
-            embedder = self._embedder(skip_bad=skip_bad)
-            built, encoded = self._build_whole(building, embedder, upto, progress)
+            built, encoded = self._build_whole(building, self._embedder(skip_bad=skip_bad), upto, progress)
             replaced = generation_folders(self._root, self._encoder.fingerprint)
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
             files.publish_folder(building, final)
@@ -484,8 +481,7 @@ class VectorProjection:
         known = self._questions.get(content)
         if known is not None:
             return known
-        vectors = self._encoder.encode(self._encoder.chunks([query])[0])
-        made = _direction(vectors)
+        made = _direction(self._encoder.encode(self._encoder.chunks([query])[0]))
         if made is None:
             raise errors.EncodingFailed("the model gives no direction for this query")
         self._questions.put(content, made)

@@ -266,12 +266,10 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     temporary = generation / temporary_name(TEMPORARY)
     make_folder(temporary, root=PROJECTIONS)
     rows, turns = joined_rows(parts), joined_turns(parts)
-    pieces = (piece for part in parts for piece in part.exact.pieces())
-    tags, digests = _write_rows(temporary, pieces)
+    tags, digests = _write_rows(temporary, (piece for part in parts for piece in part.exact.pieces()))
     dimension = description.dimension
     exact = StoredRows(temporary / VECTORS_FILE, count=len(rows), dimension=dimension, digests=digests)
-    hashes = joined_text_hashes(parts)
-    files = {ROWS_FILE: turns[rows].astype("<i8").tobytes(), CONTENTS_FILE: hashes.serialised()}
+    files = {ROWS_FILE: turns[rows].astype("<i8").tobytes(), CONTENTS_FILE: joined_text_hashes(parts).serialised()}
     proposing = None
     if index and len(rows) >= COARSE_ROWS_MIN:
         # A segment that is written alone has the rows that it had, for which its index was built.
@@ -321,8 +319,7 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
     the index.
     """
     tags = manifest.files
-    needed = FILES - {INDEX_FILE}
-    if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= needed:
+    if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= (FILES - {INDEX_FILE}):
         raise Damaged(folder, "the manifest describes another kind of segment")
     if (why := _why_sizes_impossible(manifest)) is not None:
         raise Damaged(folder, why)
@@ -347,8 +344,7 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
     read_text_hashes = partial(_read_text_hashes, folder, manifest)
     after = manifest.after
     upto = manifest.upto
-    skipped = manifest.skipped
-    return Segment(after, upto, turns, rows, exact, read_text_hashes, index, skipped, folder)
+    return Segment(after, upto, turns, rows, exact, read_text_hashes, index, manifest.skipped, folder)
 
 
 def _read_text_hashes(folder: Path, manifest: Manifest) -> TextHashes:

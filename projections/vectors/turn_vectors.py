@@ -173,8 +173,7 @@ class Embedded(NamedTuple):
 
     def leading(self) -> list[Packed]:
         """Return the vectors of the turns before the first one without."""
-        leading = takewhile(lambda made: made is not None, self.vectors)
-        return [made for made in leading if made is not None]
+        return [made for made in takewhile(lambda made: made is not None, self.vectors) if made is not None]
 
 
 class Embedder:
@@ -321,8 +320,7 @@ def purge(
     Segments purged before the error stay purged.
     """
     gone = np.asarray(sorted(forgotten), dtype=np.int64)
-    models = sorted({generation.prefix for generation in generation_folders(root)})
-    for model in models:
+    for model in sorted({generation.prefix for generation in generation_folders(root)}):
         with IndexerLock(root, model).held(wait_s=WAIT_S), mapped_to_projection_errors(root):
             # Listed under the lock: a rebuild that held it may have copied the vectors to a new generation.
             for generation in generation_folders(root, model):

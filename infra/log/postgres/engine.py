@@ -132,8 +132,7 @@ class PostgresReader(LogReader):
 
         Then follows the digest at the position `seen`.
         """
-        query = _HEAD_ROW + " FOR UPDATE" * lock
-        return self._sent(query, (seen, self.log)).fetchone()
+        return self._sent(_HEAD_ROW + " FOR UPDATE" * lock, (seen, self.log)).fetchone()
 
     def head(self, seen: int = 0) -> tuple[int, Any, Any] | None:
         """See `LogReader`. Reads the last event: `last_given` reads the head row, and `verify` compares them."""
@@ -286,8 +285,7 @@ class PostgresConnection(LogConnection):
         if len(rows) == 1:
             cursor = self._cursor.execute(_APPEND_ONE, (*swapped, *last), prepare=True)
         else:
-            columns = map(list, zip(*rows, strict=True))
-            cursor = self._cursor.execute(_APPEND_ALL, (*swapped, *columns), prepare=True)
+            cursor = self._cursor.execute(_APPEND_ALL, (*swapped, *map(list, zip(*rows, strict=True))), prepare=True)
         return cursor.rowcount == len(rows)
 
     def _has_survived(self, row: StagedRow) -> bool:
