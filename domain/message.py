@@ -111,7 +111,6 @@ says who speaks, whatever it is called."""
 _BETWEEN_WORDS: Final = re.compile(r"[\s_-]+")
 
 _TRUE: Final = frozenset(("true", "1"))
-_FALSE: Final = frozenset(("false", "0"))
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -207,7 +206,7 @@ def role_beside(message: Mapping[str, Any]) -> Role | None:
         plain = folded(name)
         if plain in _KINDS:
             told = told or role_of(value)
-        elif plain in _FLAGS and (word := str(value).lower()) in _TRUE | _FALSE:
+        elif plain in _FLAGS and (word := str(value).lower()) in _TRUE | {"false", "0"}:
             when_set, otherwise = _FLAGS[plain]
             told = when_set if word in _TRUE else told or otherwise
     return told

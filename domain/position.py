@@ -103,7 +103,6 @@ _UNITS: Final = (
 )
 _LOST_DIGITS: Final = re.compile(r"[.,]\d{6}\d*?[1-9]")
 _TIME: Final = "a time such as '2026-03-16T14:00' or '2026-03-16'"
-_POSITION_OR_TIME: Final = f"a position such as 1200, or {_TIME}"
 
 
 def checked_position(field: str, value: Any, *, head: int | None = None) -> Position:
@@ -130,7 +129,7 @@ def parse_time(field: str, value: Time, *, or_position: bool = False) -> Micros:
     `InvalidInput` for text that is not ISO 8601 or finer than a microsecond, for a `datetime` without a time zone, and
     outside the years 1 to 9999 in UTC. With `or_position` the error says that a position is expected, too.
     """
-    return _micros(field, value, expected=_POSITION_OR_TIME if or_position else _TIME)
+    return _micros(field, value, expected=f"a position such as 1200, or {_TIME}" if or_position else _TIME)
 
 
 def parse_said_at(value: Time) -> Micros:

@@ -30,7 +30,6 @@ UNPACKED_TIMES_MAX: Final = 50
 UNPACKED_BYTES_MIN: Final = 4 << 20
 """To so much any gzip file may unpack."""
 _UNPACKERS: Final = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd"}
-_ZIP_MAGIC: Final = b"PK\x03\x04"
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = {
     b"\xff\xfe\x00\x00": "UTF-32",
@@ -187,7 +186,7 @@ def is_zip(path: Path) -> bool:
     """Whether a file is a zip archive."""
     try:
         with open_file(path, follow=True) as file:
-            return file.peek(4).startswith(_ZIP_MAGIC)
+            return file.peek(4).startswith(b"PK\x03\x04")
     except OSError:
         return False
 

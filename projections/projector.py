@@ -52,7 +52,6 @@ RECALL_TEXTS: Final = 64
 RECALL_WAIT_S: Final = 3.0
 """How long a recall waits for its turn to embed, before it answers from existing vectors. The model is loaded then."""
 BUSY_POLL_S: Final = 0.05
-_PURPOSE: Final = "projector"
 
 
 class Indexing:
@@ -94,7 +93,7 @@ class Indexing:
         limit = upto
         refused: errors.EncodingFailed | None = None
         with (
-            IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE).held(wait_s=wait_s),
+            IndexerLock(self._root, vectors.fingerprint, purpose="projector").held(wait_s=wait_s),
             cancellation.when(stop),
         ):
             moved(start)

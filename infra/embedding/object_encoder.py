@@ -20,7 +20,6 @@ from mnemolog.infra.embedding.encoder import unit_rows
 from mnemolog.infra.runtime import cancellation
 
 _TAG: Final = b"mnemolog/object-model/1\x00"
-_PROBE: Final = "dimension"
 _NEEDED: Final = (
     "an object needs encode(list[str]) and a fingerprint: a text that changes whenever a vector would, "
     "such as 'embedder-3/2025-01/512'"
@@ -57,7 +56,7 @@ class ObjectEncoder:
         """Components of a vector. May embed one text to find out; raises `EncodingFailed` if that fails."""
         with self._lock:
             if self._dimension is None:
-                made = self._call([_PROBE])
+                made = self._call(["dimension"])
                 shape = np.shape(made)
                 if len(shape) != 2 or shape[0] != 1 or shape[1] < 1:
                     raise EncodingFailed(f"model {self.name!r} gave shape {shape} for one text, not (1, n)")

@@ -240,7 +240,6 @@ FOLDER_MODE: Final = 0o700
 LOCK_POLL_S: Final = 0.01
 _REMOVED: Final = "removed"
 _SCRATCH: Final = "mnemolog"
-_TAKEN: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def temporary_name(prefix: str) -> str:
@@ -456,7 +455,7 @@ def publish_folder(temporary: Path, final: Path, *, replace: bool = False) -> No
         if replaced is not None:
             with suppress(OSError):
                 replaced.rename(final)
-        if error.errno not in _TAKEN:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from error
     sync(final.parent)

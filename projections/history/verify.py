@@ -49,7 +49,6 @@ from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.sql.projection import state_of
 from mnemolog.projections.vectors.folders import generation_folders, log_range_of, segment_folders
 
-_TAGS: Final = "SELECT name, position, log_id, digest FROM tracking WHERE typeof(digest) = 'blob'"
 IN_QUARANTINE: Final = "quarantined"
 """What the name of a witness in quarantine begins with."""
 
@@ -65,7 +64,9 @@ def witnesses_of(folder: Path, log: AuditableLog) -> Iterator[Witness]:
     found: list[tuple[str, str, Position, str]] = []
     for path in () if log.is_read_only else sorted(layout.projections.glob("*.db")):
         with suppress(errors.ProjectionUnreadable), opened(path) as database, database.reading() as connection:
-            for name, position, log_id, digest in fetch(connection, _TAGS):
+            for name, position, log_id, digest in fetch(
+                connection, "SELECT name, position, log_id, digest FROM tracking WHERE typeof(digest) = 'blob'"
+            ):
                 found.append((f"{path.name} ({name})", log_id, position, digest.hex()))
     for generation in generation_folders(layout.vectors):
         for part in segment_folders(generation.path):

@@ -330,7 +330,6 @@ def why_size_invalid(folder: Path, manifest: Manifest) -> str | None:
 WAIT_S: Final = 10.0
 """How long a writer waits for another one, in seconds."""
 POLL_S: Final = 0.02
-_UNKNOWN: Final = "another process"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -384,7 +383,7 @@ class IndexerLock:
         try:
             return str(_HOLDER.decode(read_file(self._note)))
         except (OSError, *UNDECODABLE):
-            return _UNKNOWN
+            return "another process"
 
     def _acquire(self, wait_s: float) -> None:
         try:

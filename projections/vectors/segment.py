@@ -123,9 +123,6 @@ def places_in(ascending: Hashes, asked: Hashes) -> tuple[NDArray[np.int64], NDAr
     return places, ascending[places] == asked
 
 
-NO_HASHES: Final = TextHashes(np.empty(0, dtype=HASH), np.empty(0, dtype=np.uint32))
-
-
 def hashes_of(contents: Iterable[bytes]) -> Hashes:
     """Return content hashes as a segment keeps them."""
     cut = b"".join(content[:CONTENT_BYTES].ljust(CONTENT_BYTES, b"\0") for content in contents)
@@ -161,7 +158,7 @@ class Segment:
             return self.read_text_hashes()
         except Damaged as error:
             structured_log.warning("vectors.contents_damaged", segment=str(self.folder), error=error)
-            return NO_HASHES
+            return TextHashes(np.empty(0, dtype=HASH), np.empty(0, dtype=np.uint32))
 
     @cached_property
     def row_starts(self) -> Rows:

@@ -153,9 +153,6 @@ def sweep(
     return embeddings.delete(database, doomed)
 
 
-_HARMLESS = "hello"
-
-
 class Embedded(NamedTuple):
     """The outcome of embedding a list of turns."""
 
@@ -253,7 +250,7 @@ class Embedder:
                     raise errors.EncodingFailed(why, position=turn.position) from culprit
                 refused[content] = str(culprit)
         if refused:
-            self._encoder.encode([_HARMLESS])  # A model that refuses everything is broken; the text is not the cause.
+            self._encoder.encode(["hello"])  # A model that refuses everything is broken; the text is not the cause.
         return made, refused
 
 

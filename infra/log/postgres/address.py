@@ -16,7 +16,6 @@ from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.runtime.files import as_store_error, local_path, new_file, read_file
 
 ADDRESS_FILE: Final = ".mnemolog.toml"
-SCHEMES: Final = ("postgresql", "postgres")
 
 _COMMENT: Final = "# The log of this store is in PostgreSQL. Without this file the folder is not a store."
 _SECRETS: Final = frozenset({"password", "sslpassword"})
@@ -46,7 +45,7 @@ class LogAddress(NamedTuple):
 
 def is_url(path: object) -> bool:
     """Whether `path` is the URL of a PostgreSQL database."""
-    return isinstance(path, str) and path.partition("://")[0] in SCHEMES and "://" in path
+    return isinstance(path, str) and path.partition("://")[0] in ("postgresql", "postgres") and "://" in path
 
 
 def require_url(field: str, value: str) -> None:

@@ -31,7 +31,6 @@ _NOTE: Final = (
 _SELECT: Final = (
     f"SELECT node, label, opened_at, seen_at, position, purged FROM {SCHEMA}.nodes WHERE log = %b ORDER BY label, node"
 )
-_REMOVE: Final = f"DELETE FROM {SCHEMA}.nodes WHERE log = %b AND node = %b"
 
 
 class NodeRow(NamedTuple):
@@ -73,7 +72,11 @@ class PostgresNodes:
     def remove(self, node: str) -> bool:
         """Remove a node. Return whether it was there."""
         with self._writing() as driver:
-            return bool(driver.execute(_REMOVE, (self._number(driver), node)).rowcount)
+            return bool(
+                driver.execute(
+                    f"DELETE FROM {SCHEMA}.nodes WHERE log = %b AND node = %b", (self._number(driver), node)
+                ).rowcount
+            )
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
