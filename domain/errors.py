@@ -442,8 +442,10 @@ class SessionExists(SessionError):
         self.session = session
 
     def _advice(self) -> str:
-        resume = remedy("switch", to=self.session, reason="resume")
-        return Hint("nothing was written; choose another id, or continue that session: ", resume)
+        return Hint(
+            "nothing was written; choose another id, or continue that session: ",
+            remedy("switch", to=self.session, reason="resume"),
+        )
 
 
 class SessionDiffers(SessionExists):
@@ -468,8 +470,9 @@ class SessionAlreadyEnded(SessionError):
 
     def _advice(self) -> str:
         resume = remedy("switch", to=self.session, reason="resume")
-        branch = remedy("branch", of=self.session)
-        return Hint("nothing was written; reopen it: ", resume, "; or continue in a branch: ", branch)
+        return Hint(
+            "nothing was written; reopen it: ", resume, "; or continue in a branch: ", remedy("branch", of=self.session)
+        )
 
 
 class NoTask(SessionError):

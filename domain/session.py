@@ -497,8 +497,9 @@ def _begin(recorded: RecordedEvent, started: SessionStarted, past: Past) -> Sess
     if session is None:
         return None
     if started.parent is None or started.branched_at is None:
-        visible = own(session, at=position)
-        return SessionState(session=session, started=started, started_position=position, spans=visible)
+        return SessionState(
+            session=session, started=started, started_position=position, spans=own(session, at=position)
+        )
     at = Position(started.branched_at)
     if at >= position:
         raise errors.LogDamaged(f"session {session!r} is branched at a later position", position=position)
@@ -521,8 +522,11 @@ def _with_memory(state: SessionState, recorded: RecordedEvent) -> SessionState:
             change = entry_bytes(key, new) - entry_bytes(key, state.values.get(key))
             return _replace(state, values=state.values.set(key, new), values_bytes=state.values_bytes + change)
         case ValueDeleted(key=key) if key in state.values:
-            left = state.values_bytes - entry_bytes(key, state.values[key])
-            return _replace(state, values=state.values.delete(key), values_bytes=left)
+            return _replace(
+                state,
+                values=state.values.delete(key),
+                values_bytes=state.values_bytes - entry_bytes(key, state.values[key]),
+            )
         case ValuesCleared():
             return _replace(state, values=Map(), values_bytes=0)
         case TaskChanged() as task:
@@ -556,8 +560,7 @@ def _with_checkpoints(
 def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRestored, past: Past) -> SessionState:
     created_in, at = _created_in(state, event), Position(event.position)
     if at >= recorded.position:
-        why = f"session {state.session!r} restores what comes after it"
-        raise errors.LogDamaged(why, position=recorded.position)
+        raise errors.LogDamaged(f"session {state.session!r} restores what comes after it", position=recorded.position)
     if created_in is None:
         return state
     then = past(created_in, at)

@@ -63,8 +63,11 @@ def parse(text: str) -> list[Mount]:
 def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
     """Return the mount that a path is on: the innermost; of several at one place the last, which hides the others."""
     place = Path(os.path.realpath(path))
-    around = (mount for mount in reversed(mounts) if place.is_relative_to(mount.point))
-    return max(around, key=lambda mount: len(mount.point), default=None)
+    return max(
+        (mount for mount in reversed(mounts) if place.is_relative_to(mount.point)),
+        key=lambda mount: len(mount.point),
+        default=None,
+    )
 
 
 def mounts_now() -> list[Mount]:

@@ -93,8 +93,9 @@ class Settings:
         with psycopg.connect(**self._parameters) as other:
             if other.execute(query).fetchone() == (backend,) or driver.execute(query).fetchone() != (backend,):
                 why = "the connection goes through a pooler that shares sessions by transaction"
-                hint = "connect to PostgreSQL itself, or to a pooler in session mode (`pool_mode = session`)"
-                raise errors.StoreError(why).saying(hint=hint)
+                raise errors.StoreError(why).saying(
+                    hint="connect to PostgreSQL itself, or to a pooler in session mode (`pool_mode = session`)"
+                )
 
     def connect_again(self, check: Callable[[Driver], object] | None = None) -> Driver:
         """Return a new connection to a server that answered before. Raises the driver's errors, and those of `check`.

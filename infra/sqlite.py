@@ -581,8 +581,7 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
     try:
         with mapped_errors(source):
             may_write = is_writable(source.parent) and has_room(source.parent)
-            engine = create_engine(source, synchronous="NORMAL", read_only=not may_write)
-            with only_connection(engine) as connection:
+            with only_connection(create_engine(source, synchronous="NORMAL", read_only=not may_write)) as connection:
                 _copy(connection.connection.driver_connection, target, moved)
         clear_read_only_flag(target)
     except errors.StorageFull as error:  # Only the copy is written.

@@ -173,8 +173,7 @@ class SentenceTransformerEncoder:
         # The prompt's last token may join the text's first one, and then count differently.
         window = max_tokens - taken - bool(prompt)
         if window < 1:
-            why = f"{taken} special and prompt tokens fill its window of {max_tokens}"
-            raise ModelUnavailable(self.name, why)
+            raise ModelUnavailable(self.name, f"{taken} special and prompt tokens fill its window of {max_tokens}")
         return window
 
     def _spans(self, text: str) -> Sequence[CharSpan]:
@@ -277,8 +276,9 @@ def _load_tokenizer(name: str, profile: ModelProfile) -> Any:
         if profile.lower_case:
             from tokenizers import normalizers
 
-            steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
-            tokenizer.normalizer = normalizers.Sequence(steps)
+            tokenizer.normalizer = normalizers.Sequence(
+                [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+            )
         # The file may set truncation and padding, which would make every count wrong.
         tokenizer.no_truncation()
         tokenizer.no_padding()

@@ -85,8 +85,9 @@ class Bert:
         tokens = np.zeros((len(texts), lengths.max()), dtype=np.intp)
         for row, text in zip(tokens, texts, strict=True):
             row[: len(text)] = text
-        given = {"words": self._words[tokens], "places": self._places[: tokens.shape[1]], "lengths": lengths}
-        [states] = self._session.run(None, given)
+        [states] = self._session.run(
+            None, {"words": self._words[tokens], "places": self._places[: tokens.shape[1]], "lengths": lengths}
+        )
         return np.stack([state[:length].mean(0) for state, length in zip(states, lengths, strict=True)])
 
 

@@ -195,8 +195,9 @@ class StreamKeys:
         """What is authenticated along with all content of the stream: which log and which stream it is."""
         self._nodes: dict[tuple[int, int, int], Node] = {(s, node.depth, node.prefix): node for s, node in nodes}
         self._destroyed = destroyed
-        known = [*(series for series, _, _ in self._nodes), *(series for series, _, _ in destroyed)]
-        self.series = max(known, default=-1)
+        self.series = max(
+            [*(series for series, _, _ in self._nodes), *(series for series, _, _ in destroyed)], default=-1
+        )
         """The newest one, by which new content is sealed; -1 where nothing ever was."""
         self.near: dict[int, bytes] = {}
         """Keys of the newest series that were derived last, by version."""
@@ -520,8 +521,9 @@ class Sealer:
             nonce = self._nonces.pop()  # Random although a key is used for one event: an append may run twice.
         except IndexError:
             nonce = self._new_nonces()
-        place = keys.place + version.to_bytes(8, "big") + topic.encode()
-        sealed: bytes = self._cipher(key).encrypt(nonce, plain, place)
+        sealed: bytes = self._cipher(key).encrypt(
+            nonce, plain, keys.place + version.to_bytes(8, "big") + topic.encode()
+        )
         return _HEADS[keys.series] + nonce + sealed
 
     def open(self, stream: str, version: int, topic: str, sealed: bytes | bytearray, *, position: int) -> bytes | None:

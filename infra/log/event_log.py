@@ -424,8 +424,9 @@ class EventLog(fork_guard.OfOneProcess):
     def _require(self, reads: LogReader, stream: str, upto: int | None) -> None:
         for found in () if REPORTS.get() else self.damage(reads):
             if found.stream in (None, stream) and (upto is None or found.position <= upto):
-                why = f"{found.detail}; so {stream!r} may lack what was recorded"
-                raise errors.LogDamaged(why, position=found.position)
+                raise errors.LogDamaged(
+                    f"{found.detail}; so {stream!r} may lack what was recorded", position=found.position
+                )
 
     def damage(self, reads: LogReader) -> list[Finding]:
         """Return what does not fit among the newest events. They are followed once, and again in another layout."""
@@ -538,8 +539,9 @@ def _require_beginning(source: EventLog, target: EventLog, position: Position, d
 
 
 def _refused(target: EventLog, why: str) -> errors.BackupRefused:
-    hint = "nothing there was changed; name another folder, or another log of the database"
-    return errors.BackupRefused(target.path.parent, why).saying(hint=hint)
+    return errors.BackupRefused(target.path.parent, why).saying(
+        hint="nothing there was changed; name another folder, or another log of the database"
+    )
 
 
 def _staged(row: LogRow) -> StagedRow:
@@ -549,6 +551,7 @@ def _staged(row: LogRow) -> StagedRow:
         topic = row.topic.decode()
         key = None if row.key is None else row.key.decode()
     except UnicodeDecodeError as error:
-        why = "one of its names is not UTF-8; nothing from there on was written"
-        raise errors.LogDamaged(why, position=row.position) from error
+        raise errors.LogDamaged(
+            "one of its names is not UTF-8; nothing from there on was written", position=row.position
+        ) from error
     return row.position, stream, row.version, topic, bytearray(row.state), row.recorded_at, bytearray(row.digest), key

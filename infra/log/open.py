@@ -128,8 +128,9 @@ def keys_of(
 ) -> KeysEngine:
     """Return the keys of the log in `folder`, or at `address`. They are opened when they are first needed."""
     if address is None:
-        path = folder / keys_file.KEYS_FILE
-        return SqliteKeys(path, log_id=log_id, files=files, busy_timeout_s=busy_timeout_s, read_only=read_only)
+        return SqliteKeys(
+            folder / keys_file.KEYS_FILE, log_id=log_id, files=files, busy_timeout_s=busy_timeout_s, read_only=read_only
+        )
     keys: KeysEngine = _postgres().keys_of(
         address, folder / ADDRESS_FILE, log_id=log_id, busy_timeout_s=busy_timeout_s, read_only=bool(read_only)
     )

@@ -35,8 +35,9 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
     def past_of_session(session: str, position: Position) -> SessionState:
         found = past(session_stream(session), position)
         if found is None:
-            why = f"session {session!r} had not started at position {position}"
-            raise errors.LogDamaged(why, position=recorded.position)
+            raise errors.LogDamaged(
+                f"session {session!r} had not started at position {position}", position=recorded.position
+            )
         return found
 
     return session.evolve(state, recorded, past_of_session)

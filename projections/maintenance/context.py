@@ -225,8 +225,9 @@ class StoreContext(NamedTuple):
 
     def quarantine_database(self, path: Path, *, why: str, state: str) -> str:
         """Move a database with its parts to quarantine, and return what was done. Raises `ProjectionUnreadable`."""
-        moved = self.quarantine.add(path, reason=why, state=state, parts=DATABASE_PARTS, judged=identity(path))
-        return self.quarantined(path, moved)
+        return self.quarantined(
+            path, self.quarantine.add(path, reason=why, state=state, parts=DATABASE_PARTS, judged=identity(path))
+        )
 
     def quarantined(self, path: Path, moved: Path | None) -> str:
         """Return what was done, where `path` was to be moved to `moved`. Raises `ProjectionUnreadable`."""

@@ -338,8 +338,9 @@ class Embeddings(Cache):
         for found in survey(context.layout.vectors, context.log):
             if not found.replaced:
                 covered[found.prefix] = min(found.covers, covered.get(found.prefix, upto))
-        swept = partial(sweep, log=context.log, upto=upto, covered=covered, progress=context.progress)
-        return context.purge_database(path, swept)
+        return context.purge_database(
+            path, partial(sweep, log=context.log, upto=upto, covered=covered, progress=context.progress)
+        )
 
 
 class Snapshots(Cache):

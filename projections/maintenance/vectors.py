@@ -88,8 +88,9 @@ class VectorGenerations:
 
     def rebuild(self, context: StoreContext, *, upto: Position, skip_bad: bool) -> Rebuilt:
         """Build a new generation for the active model. Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`."""
-        projection = context.projections.vectors().projection()
-        return projection.rebuild(upto=upto, skip_bad=skip_bad, progress=context.progress)
+        return (
+            context.projections.vectors().projection().rebuild(upto=upto, skip_bad=skip_bad, progress=context.progress)
+        )
 
     def to_encode(self, context: StoreContext, *, upto: Position) -> int:
         """Return how many texts a rebuild would call the model for."""

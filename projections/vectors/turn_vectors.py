@@ -246,8 +246,7 @@ class Embedder:
                 made[content] = pack(self._encoder.encode(pieces))
             except errors.EncodingFailed as culprit:
                 if not self._skip_bad:
-                    why = f"{TurnRecorded.topic}: {culprit}"
-                    raise errors.EncodingFailed(why, position=turn.position) from culprit
+                    raise errors.EncodingFailed(f"{TurnRecorded.topic}: {culprit}", position=turn.position) from culprit
                 refused[content] = str(culprit)
         if refused:
             self._encoder.encode(["hello"])  # A model that refuses everything is broken; the text is not the cause.

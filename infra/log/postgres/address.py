@@ -138,8 +138,10 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
         if found not in (None, wanted):
             raise errors.NotAStore(folder, f"its log is {found.shown()}, not {wanted.shown()}")
     if (given or found) is not None and (folder / keys_file.KEYS_FILE).exists():
-        why = f"it has a {keys_file.KEYS_FILE}, but the keys of its log are in a database; move that file elsewhere"
-        raise errors.NotAStore(folder, why)
+        raise errors.NotAStore(
+            folder,
+            f"it has a {keys_file.KEYS_FILE}, but the keys of its log are in a database; move that file elsewhere",
+        )
     return given or found
 
 

@@ -379,8 +379,11 @@ class PostgresEngine(LogEngine):
         with self._driver() as driver:
             log, place = self._number(driver), self._moved_to(driver)
         if place:
-            undo = f"`UPDATE {schema.SCHEMA}.head SET moved_to = '' WHERE log = {log}` in its database"
-            raise moved(self._path.parent, place, undo=undo)
+            raise moved(
+                self._path.parent,
+                place,
+                undo=f"`UPDATE {schema.SCHEMA}.head SET moved_to = '' WHERE log = {log}` in its database",
+            )
         connection = PostgresConnection(self._settings, log=log, identity=self._identity, path=self._path)
         changed = altered_triggers(schema.triggers_of(connection.driver), schema.APPEND_ONLY_TRIGGERS)
         if changed:
@@ -604,8 +607,9 @@ def _find_or_create(
                 made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
                 found = _create(driver, address.log, made)
                 if found is None and (named := driver.execute(_SELECT_NAME, (made.log_id,)).fetchone()) is not None:
-                    why = f"the database has this log already, under the name {named[0]!r}"
-                    raise errors.BackupRefused(path.parent, why)
+                    raise errors.BackupRefused(
+                        path.parent, f"the database has this log already, under the name {named[0]!r}"
+                    )
     if found is None:
         raise errors.StoreNotWritable(path, "the log was not created")
     return found

@@ -74,8 +74,9 @@ def readers_of(database: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     held = [(int(pid), int(of), int(first), int(last)) for pid, of, first, last in _LOCK.findall(locks)]
-    found = {pid for pid, of, first, last in held if of == inode and first in _READ_LOCKS and last in _READ_LOCKS}
-    return tuple(sorted(found))
+    return tuple(
+        sorted({pid for pid, of, first, last in held if of == inode and first in _READ_LOCKS and last in _READ_LOCKS})
+    )
 
 
 def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
