@@ -38,7 +38,7 @@ from mnemolog.domain.threads import (
 )
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
-from mnemolog.projections.history.thread_contents import Contents, Gone, Refs, refs_of
+from mnemolog.projections.history.states import Contents, Gone, Refs, refs_of
 from mnemolog.projections.sql import thread_index
 from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.store import MemoryStore

@@ -15,7 +15,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import original_of, session_of
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten, unpack
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.history.thread_contents import Contents, Gone
+from mnemolog.projections.history.states import Contents, Gone
 from mnemolog.projections.ports import Progress, ShownEvents, tell
 
 BATCH_MAX: Final = 500

@@ -485,7 +485,7 @@ NO_BOUND = {
         infra/keys/keyring.py STREAMS_KEPT_MAX
         infra/log/transaction.py STREAMS_CACHED_MAX
         projections/history/states.py SESSIONS_KEPT_MAX INSIDE_KEPT_MAX CHECKPOINTS_KEPT_MAX
-        projections/history/thread_contents.py REFS_CACHED_MAX
+        projections/history/states.py REFS_CACHED_MAX
         projections/history/timeline.py TITLES_KEPT_MAX
         projections/recall/prefetch.py WAITING_MAX REMEMBERED_MAX REMEMBERED_CHARACTERS_MAX
         projections/sql/snapshots.py SNAPSHOTS_KEPT_MAX

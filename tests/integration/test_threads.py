@@ -10,7 +10,7 @@ from mnemolog.cli import main
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.forgetting import copied_from, with_what_is_built_on
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
-from mnemolog.projections.history.thread_contents import Contents
+from mnemolog.projections.history.states import Contents
 
 META = Typed("json", b"{}")
 
