@@ -198,9 +198,7 @@ def _context(event: ContextServed, position: int) -> str | None:
 def _judgement(event: RecallJudged, position: int) -> str | None:
     if event.receipt >= position or any(turn >= event.receipt for turn in (*event.good, *event.bad)):
         return "it judges what does not come before it"
-    if set(event.good) & set(event.bad) or (event.nothing and event.good):
-        return "it contradicts itself"
-    return None
+    return "it contradicts itself" if set(event.good) & set(event.bad) or (event.nothing and event.good) else None
 
 
 def _request(event: ForgetRequested, position: int) -> str | None:

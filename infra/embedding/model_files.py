@@ -214,8 +214,9 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
             hint = Hint(fetch, *(("; or ", elsewhere) if elsewhere else WORDS_ONLY))
             raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
         if isinstance(error, RepositoryNotFoundError):
-            hint = Hint("check the name", *WORDS_ONLY)
-            raise ModelUnavailable.not_found(name, "on the hub", installed=_installed(), hint=hint) from error
+            raise ModelUnavailable.not_found(
+                name, "on the hub", installed=_installed(), hint=Hint("check the name", *WORDS_ONLY)
+            ) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         why = f"{hub_name!r} could not be loaded from {where}: {reason[0]}"
         raise ModelUnavailable(name, why, hint=elsewhere) from error
@@ -436,11 +437,9 @@ def _raise(error: OSError) -> None:
 
 
 def _counts(name: str, *, has_safetensors: bool) -> bool:
-    if name.startswith((".", "openvino_")) or name in _NAMES_UNREAD:
-        return False
-    if has_safetensors and name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json")):
-        return False
-    return Path(name).suffix.lower() not in _SUFFIXES_UNREAD
+    unread = name.startswith((".", "openvino_")) or name in _NAMES_UNREAD
+    twice = has_safetensors and name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))
+    return not (unread or twice or Path(name).suffix.lower() in _SUFFIXES_UNREAD)
 
 
 def _prefixed(value: bytes) -> bytes:

@@ -542,8 +542,9 @@ class Sealer:
         except Exception as error:
             if type(error).__name__ != "InvalidTag":
                 raise
-            why = f"what is sealed at version {version} of {stream!r} does not open with its key"
-            raise errors.LogDamaged(why, position=position) from error
+            raise errors.LogDamaged(
+                f"what is sealed at version {version} of {stream!r} does not open with its key", position=position
+            ) from error
         return plain
 
     def _new_nonces(self) -> bytes:

@@ -80,8 +80,9 @@ class Appends:
     def require_writable(self) -> None:
         """Raise `StoreNotWritable` if the log was opened with `read_only`."""
         if self.is_read_only:
-            hint = "nothing was written; open the store without `read_only`, or the server without `--read-only`"
-            raise errors.StoreNotWritable(self._path.parent, "the store was opened read-only").saying(hint=hint)
+            raise errors.StoreNotWritable(self._path.parent, "the store was opened read-only").saying(
+                hint="nothing was written; open the store without `read_only`, or the server without `--read-only`"
+            )
 
     def observe(
         self,

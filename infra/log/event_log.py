@@ -478,8 +478,10 @@ def append_rows(log: EventLog, rows_after: RowsAfter, *, appended: Callable[[Pos
             while True:
                 position, digest, given, _ = connection.lock(0)
                 if position != given:
-                    why = f"{log.path}: the log ends at {position}, and had {given} events: some were cut off"
-                    raise errors.LogDamaged(why, position=position + 1)
+                    raise errors.LogDamaged(
+                        f"{log.path}: the log ends at {position}, and had {given} events: some were cut off",
+                        position=position + 1,
+                    )
                 found = position, log.genesis if digest is None else bytes(digest)
                 if found != head:
                     rows = rows_after(Position(position), found[1])
@@ -496,8 +498,10 @@ def append_rows(log: EventLog, rows_after: RowsAfter, *, appended: Callable[[Pos
             connection.close()
     except engine.driver_errors as error:
         if engine.is_conflict(error):
-            why = "a stream has one of its versions or idempotency keys twice; nothing from there on was written"
-            raise errors.LogDamaged(why, position=position + 1) from error
+            raise errors.LogDamaged(
+                "a stream has one of its versions or idempotency keys twice; nothing from there on was written",
+                position=position + 1,
+            ) from error
         raise engine.error_of(error) from error
 
 

@@ -110,8 +110,9 @@ class Contents:
 
 def refs_of(position: Position, stored: ThreadCheckpointed) -> Refs:
     """Return the positions of the channel values of the checkpoint at `position`."""
-    refs = {name: Position(kept) for name, kept in stored.kept.items()}
-    return {**refs, **{value.name: position for value in stored.values}}
+    return {name: Position(kept) for name, kept in stored.kept.items()} | {
+        value.name: position for value in stored.values
+    }
 
 
 SESSIONS_KEPT_MAX: Final = 256

@@ -254,9 +254,8 @@ def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> Segmen
     if manifest.upto > log.head().position:
         return SegmentState.AHEAD
     digest = log.digest_at(manifest.upto)
-    if digest is None or digest.hex() != manifest.digest_at_upto:
-        return SegmentState.DIVERGED
-    return SegmentState.USABLE
+    differs = digest is None or digest.hex() != manifest.digest_at_upto
+    return SegmentState.DIVERGED if differs else SegmentState.USABLE
 
 
 def tag_of(data: bytes) -> FileTag:

@@ -638,8 +638,9 @@ def script(*, apart: bool) -> str:
 
 def _no_schema(url: str, what: str) -> errors.StoreError:
     url = without_password(url)
-    hint = Hint(remedy("prepare_database", url), " does it once, as a user who may create schemas and roles")
-    return errors.StoreError(f"{url} is not prepared for {what}").saying(hint=hint)
+    return errors.StoreError(f"{url} is not prepared for {what}").saying(
+        hint=Hint(remedy("prepare_database", url), " does it once, as a user who may create schemas and roles")
+    )
 
 
 def _find(driver: Any, name: str) -> tuple[int, LogIdentity] | None:
@@ -649,9 +650,7 @@ def _find(driver: Any, name: str) -> tuple[int, LogIdentity] | None:
         (name,),
         binary=True,
     ).fetchone()
-    if row is None:
-        return None
-    return row[0], LogIdentity(row[1], row[2], Micros(row[3]))
+    return None if row is None else (row[0], LogIdentity(row[1], row[2], Micros(row[3])))
 
 
 def _create(driver: Any, name: str, made: LogIdentity) -> tuple[int, LogIdentity] | None:
@@ -671,8 +670,9 @@ def _create_with_keys(
                 raise _no_schema(url, "keys")
             made = LogIdentity(postgres_keys.create(keys, created_at=now), LOG_FORMAT, now)
         except psycopg.errors.InsufficientPrivilege as error:
-            why = f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_keys.ROLE}"
-            raise errors.StoreNotWritable(path, why) from error
+            raise errors.StoreNotWritable(
+                path, f"{str(error).strip()}; to create an encrypted log, this user needs the role {postgres_keys.ROLE}"
+            ) from error
         found = _create(driver, address.log, made)
         if found is not None and found[1].log_id != made.log_id:
             postgres_keys.discard(keys, made.log_id)

@@ -136,16 +136,14 @@ def forbid_rewriting(driver_connection: Any) -> None:
 
 
 def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> object:
-    if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that mnemolog did not create.
-        return SQLITE_DENY
-    if action in _SCHEMA_CHANGES:
-        return SQLITE_DENY
-    if action in (SQLITE_INSERT, SQLITE_UPDATE, SQLITE_DELETE) and first in ("sqlite_master", "sqlite_sequence"):
-        return SQLITE_DENY
-    # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON would allow that.
-    if action == SQLITE_PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS:
-        return SQLITE_DENY
-    return SQLITE_OK
+    refused = (
+        (inside is not None and inside not in APPEND_ONLY_TRIGGERS)  # A trigger or view that mnemolog did not create.
+        or action in _SCHEMA_CHANGES
+        or (action in (SQLITE_INSERT, SQLITE_UPDATE, SQLITE_DELETE) and first in ("sqlite_master", "sqlite_sequence"))
+        # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON would allow that.
+        or (action == SQLITE_PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS)
+    )
+    return SQLITE_DENY if refused else SQLITE_OK
 
 
 PROBLEMS_MAX: Final = 100
