@@ -139,8 +139,7 @@ def serve(
         raise UsageError("use --trust-header with --proxy-address, the address of the proxy that may send it")
     require("server", *PACKAGES)
     from mnemolog.server.application import serve_store
-    from mnemolog.server.http.config import LOOPBACK_ADDRESSES, ServerConfig
-    from mnemolog.server.http.execution import Folders
+    from mnemolog.server.http.config import LOOPBACK_ADDRESSES, Folders, ServerConfig
 
     config = ServerConfig(
         host=host,

@@ -27,10 +27,9 @@ from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, install_command
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import Authentication, Callers, Users
-from mnemolog.server.http.bodies import LARGE, Bodies
 from mnemolog.server.http.config import ServerConfig, bracketed
 from mnemolog.server.http.connections import Connections, descriptors_left, quieten
-from mnemolog.server.http.guard import Guard, RequestLimit
+from mnemolog.server.http.guard import LARGE, Bodies, Guard, RequestLimit
 from mnemolog.server.http.live_events import TAIL, Followers
 from mnemolog.server.http.monitoring import Metrics, metrics_route, probes, watch_deadlines
 from mnemolog.server.http.problems import RequestRefused, problem_response

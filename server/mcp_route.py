@@ -15,7 +15,7 @@ from starlette.routing import Route
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
 from mnemolog.server.http.authentication import Caller, until_refusal_s
-from mnemolog.server.http.bodies import Bodies
+from mnemolog.server.http.guard import Bodies
 from mnemolog.server.http.routes import MCP_PATH
 
 

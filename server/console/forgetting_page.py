@@ -24,8 +24,8 @@ from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import Certificate, ForgetReport, Requested
 from mnemolog.server.console import parameters
+from mnemolog.server.console.history_page import EventLine
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.live_page import EventLine
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import Refused, action, page, redirect
 from mnemolog.server.console.rendering import excerpt, in_words

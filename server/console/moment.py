@@ -22,8 +22,7 @@ from mnemolog.domain.position import (
 )
 from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.server.console.reader_zone import zone
-from mnemolog.server.console.rendering import moment
+from mnemolog.server.console.rendering import moment, zone
 from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:

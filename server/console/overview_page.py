@@ -18,11 +18,11 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.recall.receipts import recall_of
 from mnemolog.projections.sql.session_pages import Group
-from mnemolog.server.console.health_page import Part, parts_of, to_attend
-from mnemolog.server.console.live_page import EventFilter, EventLine, newest_events
+from mnemolog.server.console.history_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json
 from mnemolog.server.console.receipts_page import AnsweredTurn, ReceiptFilter, answered_turn, newest_receipts
+from mnemolog.server.console.upkeep_page import Part, parts_of, to_attend
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 

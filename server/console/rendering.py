@@ -1,15 +1,20 @@
-"""Render pages with Jinja2, and serve the files that they link to. Everything is escaped: no stored text is HTML."""
+"""Render pages, with times in the zone of the reader, and serve the files that they link to. No stored text is HTML.
+
+The script of the console puts the name of the zone into a cookie. Without one, pages are in UTC.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from contextvars import ContextVar
+from datetime import UTC, datetime, tzinfo
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -18,11 +23,70 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from mnemolog.domain import events, items, threads
-from mnemolog.domain.display import counted, one_line, visible, visible_json, visible_lines
+from mnemolog.domain.display import counted, dated, one_line, visible, visible_json, visible_lines
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.infra.runtime.files import read_file
-from mnemolog.server.console.reader_zone import as_typed, shown
 from mnemolog.server.http.problems import as_plain, as_requests
+
+COOKIE: Final = "mnemolog_zone"
+_ZONE: Final[ContextVar[tzinfo]] = ContextVar("mnemolog_zone", default=UTC)
+
+
+def use_zone_of(cookies: Mapping[str, str]) -> None:
+    """Answer this request, which has a context of its own, in the zone that its cookies name."""
+    try:
+        zone: tzinfo = ZoneInfo(cookies[COOKIE])
+    except (KeyError, ZoneInfoNotFoundError, ValueError, OSError):
+        zone = UTC
+    _ZONE.set(zone)
+
+
+def zone() -> tzinfo:
+    """Return the zone of the request that is answered."""
+    return _ZONE.get()
+
+
+def shown(time: datetime, *, exact: bool = False) -> tuple[str, str]:
+    """Return a time as it is shown, and in UTC to stand beside it; that is empty where both are the same.
+
+    Both are to the second, or `exact` with the parts of one; then the last microsecond of a day is its end.
+    """
+    utc = f"{time.replace(tzinfo=None).isoformat(' ')}Z" if exact else dated(time, seconds=True)
+    here, day = _here(time), _day_ended_by(time) if exact else ""
+    if not here.utcoffset():
+        return f"the end of {day}" if day else utc, ""
+    if day:
+        return f"the end of {day}", utc
+    local = here.replace(tzinfo=None).isoformat(" ", timespec="auto" if exact else "seconds")
+    same_day = local[:10] == utc[:10]
+    return local, utc[11:] if same_day else utc
+
+
+def as_typed(text: str) -> str:
+    """Return a moment of a URL as a box has it: a time in UTC is in the reader's zone, anything else is as it is."""
+    try:
+        time = datetime.fromisoformat(text if text.endswith("Z") else "")
+    except ValueError:
+        return text
+    here = _here(time)
+    if here.fold:  # The second of two hours with the same names.
+        return text
+    timespec = "auto" if here.second or here.microsecond else "minutes"
+    return _day_ended_by(time) or here.replace(tzinfo=None).isoformat(" ", timespec=timespec)
+
+
+def _day_ended_by(time: datetime) -> str:
+    """Return the day that a time is the last microsecond of; empty for any other time."""
+    here = _here(time)
+    return f"{here:%Y-%m-%d}" if here.time() == datetime.max.time() else ""
+
+
+def _here(time: datetime) -> datetime:
+    try:
+        return time.astimezone(_ZONE.get())
+    except OverflowError:  # At an end of the calendar, which other zones reach earlier or later.
+        return time
+
 
 FOLDER: Final = Path(__file__).parent
 TEXT_CHARACTERS_MAX: Final = 4_000
@@ -125,7 +189,7 @@ def url(path: str, query: Mapping[str, Any]) -> str:
 
 
 def moment(value: datetime | None, *, exact: bool = False) -> str:
-    """Return a time in the zone of the reader, with UTC beside it; empty for None. See `reader_zone.shown`."""
+    """Return a time in the zone of the reader, with UTC beside it; empty for None. See `shown`."""
     if value is None:
         return ""
     here, utc = shown(value, exact=exact)

@@ -20,29 +20,21 @@ from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.spelling import closest
 from mnemolog.server.console import (
-    audit_page,
-    context_page,
-    diff_page,
     facts_page,
     forgetting_page,
-    health_page,
+    history_page,
     jobs,
-    lineage_page,
-    live_page,
     overview_page,
     proposals_page,
     recall_page,
     receipts_page,
-    review_page,
-    session_page,
     sessions_page,
-    tokens_page,
+    upkeep_page,
 )
 from mnemolog.server.console.moment import BOXES, VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
 from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, local_target, redirect, wants_json
 from mnemolog.server.console.parameters import form_of, text
-from mnemolog.server.console.reader_zone import use_zone_of, zone
-from mnemolog.server.console.rendering import Assets, environment, url
+from mnemolog.server.console.rendering import Assets, environment, url, use_zone_of, zone
 from mnemolog.server.http.authentication import Caller, is_program
 from mnemolog.server.http.openapi import PATH as DOCUMENT
 from mnemolog.server.http.openapi import document
@@ -112,9 +104,8 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
 
 
 _MODULES: Final = (
-    *(overview_page, sessions_page, session_page, facts_page, lineage_page, live_page, recall_page),
-    *(receipts_page, context_page, diff_page, review_page, proposals_page, health_page, audit_page, forgetting_page),
-    *(jobs, tokens_page),
+    *(overview_page, sessions_page, facts_page, recall_page, receipts_page),
+    *(history_page, proposals_page, upkeep_page, forgetting_page, jobs),
 )
 _FOUND: Final = [item for module in _MODULES for item in vars(module).values()]
 PAGES: Final = tuple(item for item in _FOUND if isinstance(item, Page))

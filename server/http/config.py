@@ -20,11 +20,21 @@ from mnemolog.domain.limits import checked_whole
 from mnemolog.infra.runtime.files import read_file
 from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.connections import Limits
-from mnemolog.server.http.execution import Folders
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine, as they stand in a Host header."""
 LOOPBACK_ADDRESSES: Final = ("127.0.0.1", "::1")
+
+
+class Folders(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server puts files that callers ask for. No caller names a path."""
+
+    backups: Path | None = None
+    """Each backup is a new folder in here. None: the server makes no backups."""
+    backup_keys: Path | None = None
+    """The folder that the keys of the content are copied to, apart from the backups."""
+    without_keys: bool = False
+    """Whether backups may be made without a copy of the keys, which are kept in another way."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ WORDS: Final[dict[str, Iterable[str]]] = {
     "admin.set_language.language": LANGUAGES,
 }
 """Which words a text is one of, by operation and name."""
-SECONDS_MAX: Final = 200_000_000_000
+CALENDAR_S: Final = 200_000_000_000
 """More from now on, and the calendar has ended."""
 _SCALARS: Final = {str: "Text", int: "Number", bool: "Boolean", Any: "Any"}
 _BULLET: Final = re.compile(r"^- `(\w+)`: (.*(?:\n  .*)*)\n?", re.MULTILINE)
@@ -347,7 +347,7 @@ def _limited(schema: Mapping[str, Any], of: Parameter, operation: HttpOperation)
         )
     if kind in ("integer", "number"):
         bounds = zip(("minimum", "maximum"), bounds_of(operation, of.name), strict=True)
-        made |= {"minimum": 0.001, "maximum": SECONDS_MAX} if of.is_duration or of.name == "ttl" else bounds
+        made |= {"minimum": 0.001, "maximum": CALENDAR_S} if of.is_duration or of.name == "ttl" else bounds
     if kind == "string" and of.is_time:
         made["format"] = "date-time"
     elif kind == "string":

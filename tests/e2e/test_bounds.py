@@ -35,7 +35,7 @@ from mnemolog.infra.embedding import object_encoder
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.recall.question import Weights
 from mnemolog.server.console import parameters
-from mnemolog.server.http.bodies import parts_in
+from mnemolog.server.http.guard import parts_in
 from mnemolog.session import SessionAt
 from tests.console import Browser, opened_console
 from tests.support import WAIT_S, HashEncoder
@@ -366,15 +366,13 @@ ASKED = b'{"query": "ferry", "mode": "text"}'
 HTTP = {
     "api/defaults.py BODY_MAX": lambda send, n: send("POST", "/v1/turns", content=padded(b'{"messages": []}', n)),
     "server/http/guard.py SMALL_BODY_MAX": lambda send, n: send("POST", "/v1/recall", content=padded(ASKED, n)),
-    "server/http/bodies.py PARTS_MAX": lambda send, n: send("POST", "/v1/turns", content=in_parts(n)),
+    "server/http/guard.py PARTS_MAX": lambda send, n: send("POST", "/v1/turns", content=in_parts(n)),
     "server/http/serialization.py PAGE_MAX": lambda send, n: send("GET", "/v1/events", params={"limit": n}),
     "server/http/serialization.py QUERY_MAX": lambda send, n: send("GET", "/v1/events?" + "&".join(["after=1"] * n)),
     "server/http/serialization.py WAIT_MAX_S": lambda send, n: send("POST", "/v1/recall", json=asked(timeout_s=n)),
     "server/console/recall_page.py HITS_MAX": lambda send, n: send("GET", "/recall", params={"q": "x", "k": n}),
-    "server/console/context_page.py TOKENS_MAX": lambda send, n: send(
-        "GET", "/context", params={"q": "x", "tokens": n}
-    ),
-    "server/console/tokens_page.py DAYS_MAX": lambda send, n: send("POST", "/tokens", data=token_for(n)),
+    "server/console/recall_page.py TOKENS_MAX": lambda send, n: send("GET", "/context", params={"q": "x", "tokens": n}),
+    "server/console/upkeep_page.py DAYS_MAX": lambda send, n: send("POST", "/tokens", data=token_for(n)),
 }
 """Requests to the API, or to the console, by the limit of what the server takes."""
 
@@ -543,17 +541,15 @@ NO_BOUND = {
         projections/maintenance/tables.py LISTED_MAX
         projections/recall/hits.py EXCHANGE_TURNS_MAX
         projections/recall/passages.py PASSAGE_CHARACTERS_MAX
-        server/console/audit_page.py WITNESSES_MAX
-        server/console/context_page.py LEFT_OUT_MAX
         server/console/facts_page.py FACTS_MAX
-        server/console/health_page.py QUARANTINED_MAX
-        server/console/lineage_page.py SESSIONS_MAX
-        server/console/live_page.py EVENTS_MAX LOOKED_MAX
+        server/console/history_page.py LOOKED_MAX WITNESSES_MAX
         server/console/overview_page.py GROUPS_MAX LATEST_MAX QUESTIONS_MAX RECEIPTS_MAX CHANGED_MAX
+        server/console/recall_page.py LEFT_OUT_MAX
         server/console/receipts_page.py LOOKED_MAX
         server/console/rendering.py TEXT_CHARACTERS_MAX EXCERPT_CHARACTERS_MAX RAW_CHARACTERS_MAX
-        server/console/session_page.py TURNS_MAX VALUES_MAX NOTES_MAX RECEIPTS_MAX NEAR_MAX OTHERS_MAX
-        server/console/sessions_page.py ROWS_MAX FOUND_MAX TURNS_MAX NAMES_MAX
+        server/console/sessions_page.py LINEAGE_MAX TURNS_MAX VALUES_MAX NOTES_MAX RECEIPTS_MAX NEAR_MAX OTHERS_MAX
+        server/console/sessions_page.py ROWS_MAX FOUND_MAX FOUND_TURNS_MAX NAMES_MAX
+        server/console/upkeep_page.py QUARANTINED_MAX
         api/forgetting/history.py RANGES_MAX ITEMS_MAX
     """,
     "how it works": """

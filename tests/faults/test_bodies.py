@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.server.http.bodies import DENSE, PARTS_MAX, parts_in
+from mnemolog.server.http.guard import DENSE, PARTS_MAX, parts_in
 from tests.server.serving import server
 
 LARGEST = 15 << 20

@@ -14,8 +14,7 @@ import pytest
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.cli.app import loaded
 from mnemolog.server.http.authentication import Users
-from mnemolog.server.http.config import ServerConfig
-from mnemolog.server.http.execution import Folders
+from mnemolog.server.http.config import Folders, ServerConfig
 from tests.server.serving import server
 from tests.support import WAIT_S
 

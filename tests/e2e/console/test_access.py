@@ -12,7 +12,7 @@ from mnemolog import MemoryStore
 from mnemolog.domain.position import to_datetime
 from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.server.console import live_page
+from mnemolog.server.console import history_page
 from mnemolog.server.console.routes import Console
 from mnemolog.server.http import authentication
 from mnemolog.server.http.authentication import Authentication, Callers
@@ -94,7 +94,7 @@ def test_a_token_of_one_scope_sees_nothing_of_others_on_any_page(logged_in):
 
 def test_the_audit_reads_as_much_for_what_others_have_as_for_what_does_not_exist(logged_in, monkeypatch):
     """A session outside is refused like an unknown one, and how many events others have of a kind is not counted."""
-    monkeypatch.setattr(live_page, "LOOKED_MAX", 20)
+    monkeypatch.setattr(history_page, "LOOKED_MAX", 20)
     browser = logged_in("acme")
     for number in range(30):
         browser.run(browser.store.record("northwind/order", "user", f"{OTHERS} {number}"))

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mnemolog.domain.events import EVENT_TYPES
-from mnemolog.server.console import diff_page, rendering
+from mnemolog.server.console import history_page, rendering
 
 pytestmark = pytest.mark.local
 
@@ -179,7 +179,7 @@ def test_the_difference_of_two_moments_shows_facts_of_the_scope(store, console):
 
 def test_moments_that_are_far_apart_are_not_compared(reader, monkeypatch):
     """The page says how far, and what compares them."""
-    monkeypatch.setattr(diff_page, "FAR_EVENTS", 5)
+    monkeypatch.setattr(history_page, "FAR_EVENTS", 5)
     assert reader.get("/diff?from=6&to=11").status_code == 200
     refused = reader.json("/diff?from=6&to=12")
     assert (refused["status"], "6 events" in refused["detail"], "mnemolog diff" in refused["hint"]) == (400, True, True)

@@ -12,8 +12,7 @@ from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.operations.backup_files import note_failed_commands
 from mnemolog.projections.sql import queries
 from mnemolog.server.console import moment as moments
-from mnemolog.server.console.session_page import TURNS_MAX
-from mnemolog.server.console.sessions_page import ROWS_MAX
+from mnemolog.server.console.sessions_page import ROWS_MAX, TURNS_MAX
 from tests.console import console_app
 from tests.e2e.console.conftest import LABEL
 from tests.support import HashEncoder

@@ -7,7 +7,7 @@ import pytest
 
 from mnemolog import acting_as
 from mnemolog.aio.wrappers import run_in
-from mnemolog.server.console import jobs, live_page
+from mnemolog.server.console import history_page, jobs
 from tests.e2e.console.conftest import HOSTILE
 from tests.support import WAIT_S
 
@@ -143,11 +143,11 @@ def test_the_timeline_is_filtered_and_comes_in_pages_of_a_hundred(store, console
 
 def test_a_page_of_the_timeline_looks_through_a_bounded_part_of_the_log(reader, monkeypatch):
     """A filter that leaves little says how far it looked, and the next page continues there."""
-    monkeypatch.setattr(live_page, "LOOKED_MAX", 4)
+    monkeypatch.setattr(history_page, "LOOKED_MAX", 4)
     page = reader.json("/audit?actor=nobody")
     assert (page["events"], page["looked_to"], page["looked_from"], page["earlier"]) == ([], 12, 8, 9)
     assert reader.json(f"/audit?actor=nobody&before={page['earlier']}")["looked_to"] == 8
-    monkeypatch.setattr(live_page, "LOOKED_MAX", 5_000)
+    monkeypatch.setattr(history_page, "LOOKED_MAX", 5_000)
     assert reader.json("/audit?actor=nobody")["earlier"] is None
 
 

@@ -13,7 +13,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VERBS, Caller
-from mnemolog.server.http.execution import Folders
+from mnemolog.server.http.config import Folders
 from mnemolog.server.http.live_events import Followers
 from tests.server.api.examples import filled
 from tests.support import FakeClock, HashEncoder

@@ -16,7 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.errors import MnemologError, StoreNotWritable
 from mnemolog.domain.session import Original, original_of
 from mnemolog.operation_table import OWNERS
-from mnemolog.server.http import execution
+from mnemolog.server.http import api
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VARY, Authentication, Callers, Users
 from mnemolog.server.http.connections import PEER
@@ -196,8 +196,8 @@ def test_pages_follow_one_another_without_gaps(server, store, monkeypatch):
     turns = server("GET", f"/sessions/{TRIP}/turns").json()["items"]
     page = server("GET", f"/sessions/{TRIP}/turns", params={"last": 2}).json()
     assert (page["items"], page["next"]) == (turns[-2:], turns[-2]["position"])
-    monkeypatch.setattr(execution, "PAGE_BYTES", 10_000)
-    monkeypatch.setattr(execution, "PART", 3)
+    monkeypatch.setattr(api, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(api, "PART", 3)
     large = store.session("large")
     turns = [large.record("user", "x" * 2_600) for _ in range(10)]
     for path in ("/events", "/timeline", "/sessions/large/turns", "/sessions/large/own-turns"):

@@ -17,7 +17,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.scope import covers
 from mnemolog.domain.tokens import VERBS
-from mnemolog.server.http import execution
+from mnemolog.server.http import api
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import REFUSED_S, Authentication, Callers
 from mnemolog.server.http.routes import ROUTES
@@ -279,7 +279,7 @@ async def test_a_follower_sees_only_events_of_its_scopes(tmp_path):
 
 async def test_a_page_of_the_history_reads_a_bounded_part_of_the_log(tmp_path, monkeypatch):
     """However much others recorded. Such a page may be empty, and the next one goes on from there."""
-    monkeypatch.setattr(execution, "POSITIONS", 7)
+    monkeypatch.setattr(api, "POSITIONS", 7)
     about = {"own": ["acme/ada"], "foreign": ["acme/bob", "acme/cem", "globex/ada"], "verbs": ["read"]}
 
     async with Tenants(tmp_path / "memory", ghost="ghost", **about) as tenants:

@@ -1,11 +1,11 @@
-"""Health: what is up to date, what is wrong and what would mend it, and which model answers by meaning."""
+"""Keep the store: what is up to date and what would mend it, and the tokens that let callers in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.errors import sentence
 from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
-from mnemolog.domain.tokens import ends_soon
+from mnemolog.domain.tokens import VALID_FOR, VERBS, Token, Verb, ends_soon
 from mnemolog.operations.backup_files import failed_commands, last_backup
 from mnemolog.operations.doctor import DoctorReport
 from mnemolog.operations.service import Status
@@ -25,7 +25,8 @@ from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
 from mnemolog.results import Model
 from mnemolog.server.console.jobs import jobs_of
 from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, page
+from mnemolog.server.console.page import action, page, redirect
+from mnemolog.server.console.parameters import several, text, whole
 from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
@@ -169,3 +170,84 @@ async def fix(request: Request, caller: Caller, _form: QueryParams) -> Response:
     """Mend what `doctor` can mend, in the background."""
     work = partial(caller.store.admin.doctor, fix=True)
     return await jobs_of(request).start(request, caller, "Mending what can be mended", work, back="/health")
+
+
+DAYS_MAX: Final = 3_650
+
+State = Literal["valid", "expired", "revoked"]
+
+
+class TokenLine(Result, frozen=True, kw_only=True):
+    """A token with its state."""
+
+    token: Token
+    state: State
+
+
+class TokenList(Result, frozen=True, kw_only=True):
+    """All tokens, the newest first."""
+
+    tokens: tuple[TokenLine, ...]
+
+    @property
+    def verbs(self) -> list[tuple[Verb, str]]:
+        """What a token can allow, in words."""
+        return [(verb, _WORDS[verb]) for verb in VERBS]
+
+
+class NewToken(Result, frozen=True, kw_only=True):
+    """A token that was made just now. Its secret is shown once."""
+
+    secret: str
+    token: Token
+
+
+@page("/tokens", title="Tokens", template="tokens.html", verb="admin", whole=True)
+async def tokens(_request: Request, caller: Caller, _at: AsOf) -> TokenList:
+    """Show all tokens, in their state of now."""
+
+    def found(store: MemoryStore) -> TokenList:
+        now = to_datetime(clock_of(store).now())
+        tokens = reversed(store.admin.tokens())
+        return TokenList(tokens=tuple(TokenLine(token=token, state=_state(token, now)) for token in tokens))
+
+    return await read(caller.store, found)
+
+
+def _state(token: Token, now: datetime) -> State:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "valid" if token.is_valid(now) else "expired"
+
+
+@action("/tokens", title="A new token", verb="admin", template="token_made.html", whole=True)
+async def create(_request: Request, caller: Caller, form: QueryParams) -> NewToken:
+    """Make a token, and show its secret once."""
+    days = whole(form, "days", VALID_FOR.days, most=DAYS_MAX)
+    verbs = [str(verb) for verb in form.getlist("verb")]
+    caller.require_all(verb for verb in VERBS if verb in verbs)
+    made = await caller.store.admin.create_token(
+        text(form, "actor"),
+        verbs=verbs,
+        scopes=several(form, "scopes", apart="\n"),
+        expires_in=timedelta(days=days) if days else None,
+    )
+    return NewToken(secret=made.secret, token=made.token)
+
+
+@action("/tokens/revoke", title="Tokens", verb="admin", whole=True)
+async def revoke(_request: Request, caller: Caller, form: QueryParams) -> Response:
+    """Revoke a token."""
+    await caller.store.admin.revoke_token(text(form, "id"))
+    return redirect("/tokens")
+
+
+_WORDS: Final[dict[Verb, str]] = {
+    "read": "look at everything in its scopes",
+    "record": "add turns, values and sessions",
+    "propose": "propose what somebody else approves",
+    "approve": "approve and decline proposals, whatever they do",
+    "forget": "erase content for good",
+    "admin": "what concerns the whole store, tokens among it",
+    "metrics": "read the measurements of this server, which hold no content",
+}
