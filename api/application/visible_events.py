@@ -184,14 +184,33 @@ def gated(prefix: str) -> Callable[[Kind], Kind]:
     is shown: the type of the answer decides that, or `gives_back`. The class has `_visible`. `prefix` begins the names
     of its operations.
     """
+    return _each_method(prefix, _gated)
 
+
+def of_whole_store(prefix: str) -> Callable[[Kind], Kind]:
+    """Refuse all public methods of a class in a store for scopes: they concern all of it. The class has `_boundary`."""
+    return _each_method(prefix, _of_whole_store)
+
+
+def _each_method(
+    prefix: str, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[Kind], Kind]:
     def decorate(kind: Kind) -> Kind:
         for name, method in list(vars(kind).items()):
             if isfunction(method) and not name.startswith("_"):
-                setattr(kind, name, _gated(prefix + name, method))
+                setattr(kind, name, change(prefix + name, method))
         return kind
 
     return decorate
+
+
+def _of_whole_store(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Any, /, *args: Any, **given: Any) -> Any:
+        self._boundary.require_none(operation)
+        return method(self, *args, **given)
+
+    return call
 
 
 def _gated(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:

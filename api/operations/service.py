@@ -15,6 +15,7 @@ from pysqlite3 import dbapi2
 from mnemolog.application import commands
 from mnemolog.application.facts import retention_at
 from mnemolog.application.tokens import Tokens
+from mnemolog.application.visible_events import of_whole_store
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.choices import (
     DEFAULT_LANGUAGE,
@@ -69,6 +70,7 @@ from mnemolog.projections.sql.database import tracked
 from mnemolog.projections.vectors.folders import GenerationStatus, Rebuilt
 
 
+@of_whole_store("admin.")
 class AdminService:
     """Keeps the projections of a store healthy and up to date: `store.admin`."""
 
@@ -119,7 +121,6 @@ class AdminService:
         each. A damaged log and missing keys are findings, not errors. Raises `InvalidInput` for a loss without a
         reason, and where nothing is lost.
         """
-        self._boundary.require_none("admin.doctor")
         if accept_loss:
             self._accept_loss(reason=reason)
             if self.accepted is not None:
@@ -130,7 +131,6 @@ class AdminService:
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""
-        self._boundary.require_none("admin.quarantine")
         return Quarantine(self._layout.quarantine)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
@@ -138,7 +138,6 @@ class AdminService:
 
         - `progress`: called now and then with what is done and what there is to do
         """
-        self._boundary.require_none("admin.catch_up_views")
         return self._projections.current_views(progress).position()
 
     def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
@@ -148,12 +147,10 @@ class AdminService:
 
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`.
         """
-        self._boundary.require_none("admin.catch_up_vectors")
         return catch_up_vectors(self._log, self._projections.indexing, progress=progress)
 
     def language(self) -> str:
         """Return the code of the language whose word endings the text index removes, such as `de`."""
-        self._boundary.require_none("admin.language")
         return self._log.fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
 
     def set_language(self, language: str) -> bool:
@@ -164,12 +161,10 @@ class AdminService:
         The next read of each process indexes all turns again. Recalls as of an earlier position still use the language
         of then (docs/recall.md). Raises `InvalidInput`.
         """
-        self._boundary.require_none("admin.set_language")
         return self._log.appends.transact(partial(commands.choose_language, wanted=parse_language(language)))
 
     def redaction(self) -> bool:
         """Return whether secrets in what is recorded are replaced (docs/redaction.md)."""
-        self._boundary.require_none("admin.redaction")
         return self._log.redaction().on
 
     def set_redaction(self, on: bool) -> bool:
@@ -179,7 +174,6 @@ class AdminService:
 
         The setting is an event. What is in the log stays as it is: `audit.scan_secrets` finds it.
         """
-        self._boundary.require_none("admin.set_redaction")
         return self._log.appends.transact(partial(commands.choose_redaction, on=on))
 
     def create_token(
@@ -199,7 +193,6 @@ class AdminService:
 
         The creation is an event; the log has only a digest of the token. Raises `InvalidInput`, `LimitExceeded`.
         """
-        self._boundary.require_none("admin.create_token")
         if not isinstance(scopes, str):
             scopes = list(map(self._scope, scopes))
         return self._tokens.create(actor, verbs=verbs, scopes=scopes, expires_in=expires_in)
@@ -211,7 +204,6 @@ class AdminService:
 
     def tokens(self) -> Results[Token]:
         """Return all tokens in the order of their creation, also those that have expired or were revoked."""
-        self._boundary.require_none("admin.tokens")
         return Results(self._tokens.all())
 
     def rotate_token(self, token: Token | str, *, revoke_old_after: timedelta = REPLACED_FOR) -> CreatedToken:
@@ -227,7 +219,6 @@ class AdminService:
         Both are recorded in one transaction: of two calls at the same time one is refused. Raises `InvalidInput` for a
         token that was revoked or replaced, or has expired.
         """
-        self._boundary.require_none("admin.rotate_token")
         return self._tokens.rotate(name_of(token, Token, "token"), revoke_old_after=revoke_old_after)
 
     def revoke_token(self, token: Token | str) -> Token:
@@ -237,7 +228,6 @@ class AdminService:
 
         The revocation is an event. Raises `InvalidInput` for an unknown id.
         """
-        self._boundary.require_none("admin.revoke_token")
         return self._tokens.revoke(name_of(token, Token, "token"))
 
     def retention(self, *, as_of: When | None = None) -> Retention:
@@ -245,7 +235,6 @@ class AdminService:
 
         - `as_of`: a position or a time: as it was then
         """
-        self._boundary.require_none("admin.retention")
         return retention_at(self._log, as_of)
 
     def set_retention(
@@ -272,7 +261,6 @@ class AdminService:
 
         The setting is an event. Both ages None take the rule of the scope away. Raises `InvalidInput`.
         """
-        self._boundary.require_none("admin.set_retention")
         within = self._scope(scope)
         self._retention.append(chosen_rule(within, max_age=max_age, min_age=min_age, by=by, keep_facts=keep_facts))
         return retention_at(self._log)
@@ -285,7 +273,6 @@ class AdminService:
 
         Several holds may lie on a scope; each counts until it is lifted itself. Raises `InvalidInput`.
         """
-        self._boundary.require_none("admin.hold")
         placed = HoldPlaced(scope=self._scope(scope), reason=checked_text("reason", reason))
         position = self._retention.append(placed).position
         return next(hold for hold in retention_at(self._log).holds if hold.position == position)
@@ -298,7 +285,6 @@ class AdminService:
 
         Raises `InvalidInput` for a position where no hold was placed, and for one that is lifted.
         """
-        self._boundary.require_none("admin.lift_hold")
         return self._retention.lift(
             HoldLifted(
                 hold=checked_position("hold", name_of(hold, Hold, "hold")),
@@ -316,7 +302,6 @@ class AdminService:
         alone, receipts and standing statements go as well. What a hold or a minimum age keeps stays. The next run
         continues one that was interrupted. Raises as `MemoryStore.forget` does.
         """
-        self._boundary.require_none("admin.apply_retention")
         return self._retention.apply(dry_run=dry_run, progress=progress)
 
     def nodes(self) -> Results[NodeStatus]:
@@ -324,7 +309,6 @@ class AdminService:
 
         Empty for a log in a folder.
         """
-        self._boundary.require_none("admin.nodes")
         return Results(self._nodes.all())
 
     def remove_node(self, node: NodeStatus | str) -> bool:
@@ -335,7 +319,6 @@ class AdminService:
         A node that still runs is back when it next notes something. Raises `StoreNotWritable` for a user who may only
         read the log.
         """
-        self._boundary.require_none("admin.remove_node")
         return self._nodes.remove(name_of(node, NodeStatus, "node"))
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
@@ -347,7 +330,6 @@ class AdminService:
         Tokens among them are revoked. Where only the log or only the keys are older, opening the store repeats the
         forgetting. Raises as `MemoryStore.forget` does.
         """
-        self._boundary.require_none("admin.reapply_erasures")
         return self._forgetting.reapply(erasures, progress=progress)
 
 

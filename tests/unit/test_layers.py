@@ -85,6 +85,8 @@ LIBRARIES_BANNED = {
 }
 ONLY_IN = {"eventsourcing": "mnemolog.eventsourcing"}
 """Libraries that only one module may import."""
+STATEMENTS_MAX = {"core": 28_750, "product": 38_700, "tests": 42_500}
+"""The core is the product without `server` and `adapters`. Who needs more raises it, and says why in the commit."""
 SOURCES = sorted(path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -197,6 +199,29 @@ def test_a_library_with_an_adapter_is_imported_by_that_only():
     """It sits over the log, not under it."""
     for library, adapter in ONLY_IN.items():
         assert {name for name, path in MODULES_OF.items() if library in imports_of(path)} == {adapter}
+
+
+def statements(path: Path) -> int:
+    """The statements of a file: a docstring is none, and `a, b = c, d` are two."""
+    found = 0
+    for node in nodes_of(path):
+        match node:
+            case ast.Assign([ast.Tuple(names)], ast.Tuple()):
+                found += len(names)
+            case ast.stmt() if not isinstance(getattr(getattr(node, "value", None), "value", None), str):
+                found += 1
+            case ast.stmt():
+                found += not isinstance(node, ast.Expr)
+    return found
+
+
+def test_the_code_is_no_larger_than_it_may_be():
+    """Statements do not become fewer by joining lines."""
+    edge = sum(statements(path) for path in SOURCES if path.relative_to(ROOT).parts[0] in ("server", "adapters"))
+    product = sum(map(statements, SOURCES))
+    tests = sum(map(statements, (ROOT / "tests").rglob("*.py")))
+    found = {"core": product - edge, "product": product, "tests": tests}
+    assert {name: number for name, number in found.items() if number > STATEMENTS_MAX[name]} == {}
 
 
 def test_no_module_is_a_drawer_for_everything():
