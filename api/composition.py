@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from mnemolog.application import commands
-from mnemolog.application.distrust import Distrusts
-from mnemolog.application.facts import FactKeys, Facts, NamesInUse
+from mnemolog.application.facts import Distrusts, FactKeys, Facts, NamesInUse
 from mnemolog.application.session_service import Agents, SessionList, Sessions, Switches
 from mnemolog.application.tokens import Tokens
 from mnemolog.application.visible_events import ReadsFile, VisibleEvents, reading

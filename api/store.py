@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from mnemolog import composition
 from mnemolog.application import commands
 from mnemolog.application.commands import Switched
-from mnemolog.application.distrust import Distrust, ending
-from mnemolog.application.facts import FactHow, FactWhen
+from mnemolog.application.facts import Distrust, FactHow, FactWhen, ending
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.application.visible_events import gated, gives_back
 from mnemolog.audit.verification import kept_outside, verify_store

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.application.distrust import Distrust
+from mnemolog.application.facts import Distrust
 from mnemolog.application.visible_events import Read
 from mnemolog.audit.effects import Effects
 from mnemolog.audit.receipt_audit import Judgement, receipt_at

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec.structs import replace
 
-from mnemolog.application.distrust import Distrusts
+from mnemolog.application.facts import Distrusts
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import AuditedReceipt, Receipt, Repeating, receipts
 from mnemolog.domain.errors import InvalidInput

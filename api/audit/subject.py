@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from mnemolog.application.distrust import Distrusts
-from mnemolog.application.facts import retention_at
+from mnemolog.application.facts import Distrusts, retention_at
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.encoding import to_printable_json

@@ -11,8 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mnemolog.application import commands
-from mnemolog.application.distrust import Distrusts, ending
-from mnemolog.application.facts import Facts
+from mnemolog.application.facts import Distrusts, Facts, ending
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors
 from mnemolog.domain.event import TO_EVENT, TO_SESSION, without

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, events_of, read, session_list_of, visible_of
-from mnemolog.application.distrust import Distrust
+from mnemolog.application.facts import Distrust
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.events import (
