@@ -352,9 +352,8 @@ class MemoryStore(OfOneProcess):
 
         Warns (`ScopeWarning`) if no session is at or below `scope`. Raises `InvalidInput`.
         """
-        found = self.parts.session_list.sessions(scope=scope, agent=agent, title=title, since=since)
-        self.parts.session_list.warn_if_empty(found, scope)
-        return found
+        listed = self.parts.session_list
+        return listed.warned(listed.sessions(scope=scope, agent=agent, title=title, since=since), scope)
 
     def scopes(self) -> Results[ScopeSummary]:
         """Return the scopes that sessions were started in, sorted, with the number of sessions and turns of each."""
@@ -513,7 +512,7 @@ class MemoryStore(OfOneProcess):
             receipt=receipt,
             wait_for_model=wait_for_model,
         ).recall
-        self.parts.session_list.warn_if_empty(answer.hits, scope)
+        self.parts.session_list.warned(answer.hits, scope)
         return answer
 
     @takes_options
@@ -561,8 +560,7 @@ class MemoryStore(OfOneProcess):
         asked = question(query, scope=scope, session=of, asked_in=asker, lineage=lineage, **options)
         limits = wanted(tokens, tokenizer=tokenizer, of=of)
         found = self.parts.contexts.ask(asked, limits, as_of=as_of, receipt=receipt, wait_for_model=wait_for_model)
-        self.parts.session_list.warn_if_empty(found, scope)
-        return found
+        return self.parts.session_list.warned(found, scope)
 
     def standing(
         self,
@@ -589,9 +587,7 @@ class MemoryStore(OfOneProcess):
         asked = question("*" if query is None else query, k=1, scope=scope, session=of)
         if query is None:
             asked = replace(asked, query="", mode="text")
-        found = self.parts.contexts.standing(asked, of=of, as_of=as_of)
-        self.parts.session_list.warn_if_empty(found, scope)
-        return found
+        return self.parts.session_list.warned(self.parts.contexts.standing(asked, of=of, as_of=as_of), scope)
 
     def end_standing(self, statement: StandingStatement | int, *, reason: str) -> bool:
         """End the standing statements of a turn: no later answer takes them as said. Return whether they stood.
@@ -652,8 +648,7 @@ class MemoryStore(OfOneProcess):
             limit=limit,
             seen_by=None if hidden else self.parts.visible.spans_or_own,
         )
-        self.parts.session_list.warn_if_empty(found, scope)
-        return found
+        return self.parts.session_list.warned(found, scope)
 
     def forget(
         self,
@@ -705,7 +700,7 @@ class MemoryStore(OfOneProcess):
         )
         self.parts.visible.require(selector.sessions, selector.positions)
         report = self.parts.forgetting.forget(selector, reason=reason, dry_run=dry_run, progress=progress)
-        self.parts.session_list.warn_if_empty(report.counts, selector.scopes)
+        self.parts.session_list.warned(report.counts, selector.scopes)
         return report
 
     @gives_back

@@ -300,6 +300,7 @@ Decision = Callable[[SessionState | None, Micros], list[Event]]
 
 
 ATTEMPTS_MAX: Final = 100
+Found = TypeVar("Found", bound=Sized)
 Result = TypeVar("Result")
 
 
@@ -661,15 +662,16 @@ class SessionList:
         state = self._agents.state(agent)
         return state.current if state is not None and self._visible.shows_session(state.current) else None
 
-    def warn_if_empty(self, found: Sized, scopes: str | Sequence[str]) -> None:
-        """Warn the caller, if nothing was found, of each scope that no session is at or below."""
+    def warned(self, found: Found, scopes: str | Sequence[str]) -> Found:
+        """Return what was found. If that is nothing, warn the caller of each scope that no session is at or below."""
         if found or _SILENT.get() or not scopes:
-            return
+            return found
         with self._projections.to_answer()[0].database.reading() as connection:
             known = queries.scopes(connection, self._visible.boundary.scopes)
         for scope in parse_scopes(scopes):
             if not any(covers(scope, Scope(item)) for item in known):
                 warn(scope_warning(scope, known))
+        return found
 
 
 def scope_warning(scope: str, scopes: Iterable[str]) -> errors.ScopeWarning:

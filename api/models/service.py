@@ -56,7 +56,7 @@ class ModelService:
     def list(self) -> Results[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""
         self._boundary.require_none("models.list")
-        return Results(_catalogue(self._root, self._log))
+        return Results(_catalogue(self._layout.vectors, self._log))
 
     def add(
         self,
@@ -143,7 +143,7 @@ class ModelService:
         found = self._named(model.fingerprint if isinstance(model, Model) else str(model))
         with nullcontext() if dry_run else self._indexing(found.fingerprint):
             self._refuse_in_use(found)
-            folders = _folders_of(self._root, found.fingerprint)
+            folders = _folders_of(self._layout.vectors, found.fingerprint)
             # The cache first: after a crash in between the model is still listed, and the same call drops the rest.
             forgotten = self._forget(found.fingerprint, dry_run=dry_run)
             if not dry_run:
@@ -166,15 +166,11 @@ class ModelService:
         """
         self._projections.vectors().load()
 
-    @property
-    def _root(self) -> Path:
-        return self._layout.vectors
-
     def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
         """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
         from mnemolog.projections.vectors.folders import IndexerLock
 
-        return IndexerLock(self._root, fingerprint).held()
+        return IndexerLock(self._layout.vectors, fingerprint).held()
 
     def _catch_up(self, vectors: Vectors, progress: Progress | None) -> int:
         """Bring vectors up to date with the log, which may grow meanwhile. Return how many texts were embedded."""
@@ -190,7 +186,7 @@ class ModelService:
 
     def _begin_anew_if_gone(self, vectors: Vectors) -> None:
         """Start over if another process dropped the vectors that this one has open: they must be on disk."""
-        if not _folders_of(self._root, vectors.fingerprint):
+        if not _folders_of(self._layout.vectors, vectors.fingerprint):
             self._projections.models.let_go(vectors.fingerprint)
 
     def _to_activate(self, asked: Any) -> Vectors:
@@ -229,7 +225,7 @@ class ModelService:
         """Whether a model may be activated: it has vectors, is the store's own, or the log is empty."""
         models = self._projections.models
         return (
-            bool(_folders_of(self._root, vectors.fingerprint))
+            bool(_folders_of(self._layout.vectors, vectors.fingerprint))
             or self._log.head().position == ORIGIN
             or (models.own is not None and vectors is models.opened(models.own))
         )
