@@ -10,12 +10,10 @@ from msgspec.structs import replace
 
 from mnemolog import composition
 from mnemolog.application import commands
-from mnemolog.application.commands import Switched
 from mnemolog.application.facts import Distrust, FactHow, FactWhen, ending
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.application.visible_events import gated, gives_back
 from mnemolog.audit.verification import kept_outside, verify_store
-from mnemolog.composition import StoreOptions
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.events import Act, RecordedEvent, SessionStarted
@@ -75,7 +73,7 @@ class MemoryStore(OfOneProcess):
 
     @classmethod
     @takes_options
-    def open(cls, path: str | Path, **options: Unpack[StoreOptions]) -> Self:
+    def open(cls, path: str | Path, **options: Unpack[composition.StoreOptions]) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
             store = MemoryStore.open("memory/", model=None, receipts=True)
@@ -976,7 +974,7 @@ class MemoryStore(OfOneProcess):
         self.parts.visible.check_asked_for(asker, options.get("asked_for"))
         return asker
 
-    def _entered(self, switched: Switched) -> Session:
+    def _entered(self, switched: commands.Switched) -> Session:
         if switched.left is not None:
             self.parts.prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)

@@ -15,7 +15,6 @@ from typing import Any, Final, NoReturn
 
 import typer
 
-from mnemolog.cli import hints
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
@@ -28,10 +27,9 @@ from mnemolog.cli.app import (
     application,
     typed,
 )
-from mnemolog.cli.hints import CommandLine, as_commands
+from mnemolog.cli.hints import CommandLine, as_commands, begin
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
-from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.structured_log import ROOT
 from mnemolog.projections.quarantine import LOST_HISTORY
 
@@ -55,7 +53,7 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
-    line = hints.begin(arguments)
+    line = begin(arguments)
     warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
     warnings.simplefilter("error", errors.ScopeWarning)
     try:
@@ -140,7 +138,9 @@ def report(error: BaseException, line: CommandLine) -> int:
         hint, status = as_commands(error.hint), error.status
     elif isinstance(error, errors.MnemologError):
         message = _message_of(error, line)
-        hint = as_commands(Hint(*(f"{note}; " for note in getattr(error, "__notes__", ())), _hint_for(error, line)))
+        hint = as_commands(
+            errors.Hint(*(f"{note}; " for note in getattr(error, "__notes__", ())), _hint_for(error, line))
+        )
         status = next((code for kind, code in STATUSES if isinstance(error, kind)), EXIT_FAILED)
         if isinstance(error, errors.ModelUnavailable) and not line.value("model"):
             status = EXIT_USAGE  # The option was refused as it was read.
@@ -178,13 +178,13 @@ def _hint_for(error: errors.MnemologError, line: CommandLine) -> str:
     if isinstance(keys, errors.KeysMissing) and keys.path == store / keys.path.name and line.command != "restore":
         return f"nothing counts as forgotten; {put_keys_back(store, keys)}"
     if type(error) is errors.LogDamaged and line.value("store") and line.command != "restore":
-        return Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
-    if type(error) is errors.InvalidInput and not isinstance(error.hint, Hint):
+        return errors.Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
+    if type(error) is errors.InvalidInput and not isinstance(error.hint, errors.Hint):
         return f"correct the value; {typed(line.command, '--help')} explains it"
     if isinstance(error, errors.ImportRefused) and "--field" in str(error):
         if "--dry-run" in line.arguments:
             return "run the command again with such a --field"
-        return Hint("name the field; ", again(dry_run=True), " shows which field becomes what")
+        return errors.Hint("name the field; ", errors.again(dry_run=True), " shows which field becomes what")
     return error.hint
 
 
@@ -194,7 +194,7 @@ def _interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
     notes = [*getattr(error, "__notes__", ()), *([kept] if kept else [])]
     if line.command in SERVERS:
         return "; ".join(notes)
-    return "; ".join([*notes, f"to continue, {as_commands(Hint(again()))}{more}"])
+    return "; ".join([*notes, f"to continue, {as_commands(errors.Hint(errors.again()))}{more}"])
 
 
 def _folder_first(error: Any) -> str:

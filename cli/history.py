@@ -40,7 +40,6 @@ from mnemolog.cli.command import (
 from mnemolog.domain import errors
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import UNDECODABLE, to_json
-from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.position import parse_time, to_micros
@@ -467,7 +466,7 @@ def _reads(file: Path) -> Iterator[Read]:
             try:
                 yield _DECODER.decode(line)
             except UNDECODABLE as error:
-                raise InvalidInput("file", f"line {number} is no read: {error}") from error
+                raise errors.InvalidInput("file", f"line {number} is no read: {error}") from error
 
 
 @app.command("judge", cls=StoreCommand)

@@ -34,7 +34,6 @@ from mnemolog.cli.command import (
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible
-from mnemolog.domain.errors import Hint, InvalidInput
 from mnemolog.infra.runtime.files import ScratchFolder, write_pieces
 from mnemolog.store import MemoryStore
 
@@ -182,7 +181,7 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
         try:
             store.admin.catch_up_vectors(progress=phase("embedding"))
         except errors.ModelError as error:
-            note(Hint(f"nothing was embedded: {error}; ", error.hint))
+            note(errors.Hint(f"nothing was embedded: {error}; ", error.hint))
 
 
 def _answer_report(report: ImportReport, *, as_json: bool) -> None:
@@ -324,7 +323,7 @@ def _default_folders() -> list[Path]:
 
     if found := default_folders(os.environ, Path.home()):
         return found
-    raise InvalidInput("folder", "no transcripts of Claude Code or Codex in their usual folders; name a folder")
+    raise errors.InvalidInput("folder", "no transcripts of Claude Code or Codex in their usual folders; name a folder")
 
 
 def _stop_at_signals() -> threading.Event:

@@ -43,7 +43,6 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.choices import LANGUAGES, short
 from mnemolog.domain.display import counted, dated
-from mnemolog.domain.errors import Hint, ModelUnavailable, remedy
 from mnemolog.domain.request import acting_as, as_it_is
 from mnemolog.forgetting.results import NodeStatus
 from mnemolog.infra.log.open import database_script, prepare_database
@@ -170,19 +169,19 @@ def _show_status(status: Status) -> None:
     if not status.vectors and status.stale is None:
         cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
         where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
-        out.advice(Hint(f"{where}: ", remedy("admin.catch_up_vectors"), " makes them"), style="dim")
+        out.advice(errors.Hint(f"{where}: ", errors.remedy("admin.catch_up_vectors"), " makes them"), style="dim")
     for name, state, action in actions:
         if state not in _QUIET and not action.startswith(_NOTHING):
-            out.advice(Hint(f"{name}: {state}: ", action), style="yellow")
+            out.advice(errors.Hint(f"{name}: {state}: ", action), style="yellow")
     for item in status.vectors:
         for segment in item.unused:
             where = f"{item.generation}/{segment.name}"
             out.line(f"not used: {where}: {segment.state}: {segment.why}", style="dim")
     if status.quarantine.items:
         lie = f"{counted(status.quarantine.items, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
-        out.advice(Hint(f"{lie}: ", status.quarantine.action), style="yellow")
+        out.advice(errors.Hint(f"{lie}: ", status.quarantine.action), style="yellow")
     for warning in status.warnings:
-        out.advice(Hint("WARNING: ", warning), style="bold red")
+        out.advice(errors.Hint("WARNING: ", warning), style="bold red")
 
 
 def _wal(wal: WalStatus) -> str:
@@ -332,13 +331,13 @@ def _show_report(found: DoctorReport, *, dry_run: bool) -> None:
         out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) ", item.why)
         if following is None or following[1:] != (matters, done):  # Once for findings of which the same is true.
             out.line(f"  {matters}", style="dim")
-            out.advice(Hint("  ", done))
+            out.advice(errors.Hint("  ", done))
     out.line(_verdict(found), f"; head {found.head}")
     if found.checked:
         out.line(f"checked: {'; '.join(found.checked)}", style="dim")
     if found.not_checked:
         how = (": ", found.full_check, " checks all of it") if found.full_check else ()
-        out.advice(Hint(f"not checked: {'; '.join(found.not_checked)}", *how), style="dim")
+        out.advice(errors.Hint(f"not checked: {'; '.join(found.not_checked)}", *how), style="dim")
 
 
 def _verdict(found: DoctorReport) -> tuple[str, str]:
@@ -356,9 +355,9 @@ def _verdict(found: DoctorReport) -> tuple[str, str]:
 
 def _done(item: Issue, *, dry_run: bool) -> str:
     if item.outcome:
-        return Hint("fixed: " if item.fixed else "not fixed: ", item.outcome)
+        return errors.Hint("fixed: " if item.fixed else "not fixed: ", item.outcome)
     if dry_run:
-        return "--fix would fix this" if item.fixable else Hint("--fix cannot fix this: ", item.action)
+        return "--fix would fix this" if item.fixable else errors.Hint("--fix cannot fix this: ", item.action)
     return item.action
 
 
@@ -433,7 +432,7 @@ def project(
     Example: mnemolog project memory/
     """
     if chosen_model(model) is None:
-        raise ModelUnavailable(None, "without a model there is nothing to embed with (`--model none`)")
+        raise errors.ModelUnavailable(None, "without a model there is nothing to embed with (`--model none`)")
     with store_with_model(store, model) as opened, bar("embedding") as progress:
         report = opened.admin.catch_up_vectors(progress=progress)
     print_build(report, [report], as_json=as_json)

@@ -21,7 +21,6 @@ from typing import Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpe
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
-from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.ports import Progress, tell
 
 WRITERS_MAX: Final = 32
@@ -325,7 +324,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 P = ParamSpec("P")
 
 
-class AsyncWrapper(OfOneProcess, Generic[Of_co]):
+class AsyncWrapper(fork_guard.OfOneProcess, Generic[Of_co]):
     """The asyncio version of an object whose methods block."""
 
     def __init__(self, of: Of_co, pools: WorkerPools) -> None:

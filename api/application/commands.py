@@ -14,7 +14,6 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from mnemolog.domain import choices, errors, session, switching, working_memory
-from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.events import (
     Event,
     Forgotten,
@@ -29,10 +28,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version, checked_position
 from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
-from mnemolog.domain.session import CheckpointState, SessionState, Span, Value
 from mnemolog.domain.stream_fold import Known
-from mnemolog.domain.switching import AgentState, SwitchReason, SwitchRequest, agent_stream, evolve_agent
-from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of
@@ -43,7 +39,7 @@ Found = TypeVar("Found")
 LATE: Final = "late turns"
 """The reason recorded when an ended session is resumed for late turns and ended again."""
 
-Decision = Callable[[SessionState | None], list[Event]]
+Decision = Callable[[session.SessionState | None], list[Event]]
 """Returns the events to append, given the state of a session; or raises."""
 
 
@@ -91,7 +87,7 @@ def append_once(
     return [tx.append(stream, event, key=key if event is events[-1] else None) for event in events]
 
 
-def state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
+def state_in(tx: Transaction, session_id: str, states: SessionStates) -> session.SessionState | None:
     """Return the state of a session within a transaction; None if it was never started.
 
     Raises `UnknownSession` for one outside of the store's scope.
@@ -105,7 +101,7 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
     return state
 
 
-def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
+def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> session.SessionState | None:
     """Return the state of a session that is to be started.
 
     Raises `SessionExists` if one outside has the id, or if events that fit no session are stored under it.
@@ -119,7 +115,7 @@ def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> Ses
     return state
 
 
-def _if_inside(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
+def _if_inside(tx: Transaction, session_id: str, states: SessionStates) -> session.SessionState | None:
     """Return the state of a session; None for one outside, about which everything is decided as if it did not exist."""
     try:
         return state_in(tx, session_id, states)
@@ -236,9 +232,9 @@ def _require_version(tx: Transaction, stream: str, expected: Version) -> None:
 class Restored(msgspec.Struct, frozen=True):
     """The state of a session before and after a restore, and the number of turns it hid."""
 
-    checkpoint: CheckpointState
-    before: SessionState
-    after: SessionState
+    checkpoint: session.CheckpointState
+    before: session.SessionState
+    after: session.SessionState
     hidden: int
 
 
@@ -251,7 +247,7 @@ def restore(tx: Transaction, session_id: str, states: SessionStates, checkpoint:
     return Restored(found, before, session.known(session_id, state_in(tx, session_id, states)), hidden)
 
 
-def position_before(tx: Transaction, state: SessionState, *, turns: int | None) -> int:
+def position_before(tx: Transaction, state: session.SessionState, *, turns: int | None) -> int:
     """Return the position after which the last `turns` turns that a session sees begin; all if it sees fewer."""
     visible = last_visible(tx, state.spans, count=turns)
     return visible[-1] - 1 if visible else tx.last_position(session.session_stream(state.session))
@@ -265,7 +261,7 @@ class TurnSource(Protocol[Found]):
 
 
 def last_visible(
-    source: TurnSource[Found], spans: Sequence[Span], *, after: Position = ORIGIN, count: int | None = None
+    source: TurnSource[Found], spans: Sequence[session.Span], *, after: Position = ORIGIN, count: int | None = None
 ) -> list[Found]:
     """Return the last `count` turns after `after` that the spans hold, newest first."""
     found: list[Found] = []
@@ -290,9 +286,9 @@ class Switched(msgspec.Struct, frozen=True):
 
 def switch(
     tx: Transaction,
-    asked: SwitchRequest,
+    asked: switching.SwitchRequest,
     states: SessionStates,
-    known_agent: Known[AgentState],
+    known_agent: Known[switching.AgentState],
     *,
     turns: int | None,
     in_place: bool = False,
@@ -308,11 +304,11 @@ def switch(
     retry: unless the target was `named`, the target is the session which that switch entered. If it `joins`, a session
     that exists is resumed where another reason would start it.
     """
-    if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
+    if key is not None and (made := tx.find(switching.agent_stream(asked.agent), key)) is not None:
         return _made_before(tx, made, asked, states, named=named, in_place=in_place)
     if joins and asked.to != asked.from_ and new_state_in(tx, asked.to, states) is not None:
-        asked = msgspec.structs.replace(asked, reason=SwitchReason.RESUME, at=None)
-    agent = tx.fold(agent_stream(asked.agent), evolve_agent, known_agent)
+        asked = msgspec.structs.replace(asked, reason=switching.SwitchReason.RESUME, at=None)
+    agent = tx.fold(switching.agent_stream(asked.agent), switching.evolve_agent, known_agent)
     _require_inside(tx, asked, agent, states)
     left = asked.from_
     if left is None:
@@ -326,7 +322,9 @@ def switch(
         msgspec.structs.replace(asked, from_=left, to=to, at=at),
         agent=agent,
         old=old,
-        new=(_if_inside if to == left or asked.reason is SwitchReason.RESUME else new_state_in)(tx, to, states),
+        new=(_if_inside if to == left or asked.reason is switching.SwitchReason.RESUME else new_state_in)(
+            tx, to, states
+        ),
         head=tx.head,
         old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
     )
@@ -336,7 +334,9 @@ def switch(
     return Switched(left, to, session.known(to, state_in(tx, to, states)).started, appended)
 
 
-def _require_inside(tx: Transaction, asked: SwitchRequest, agent: AgentState | None, states: SessionStates) -> None:
+def _require_inside(
+    tx: Transaction, asked: switching.SwitchRequest, agent: switching.AgentState | None, states: SessionStates
+) -> None:
     """Refuse to move an agent out of a session outside of the store's scope."""
     if agent is None or not states.boundary.scopes:
         return
@@ -348,7 +348,13 @@ def _require_inside(tx: Transaction, asked: SwitchRequest, agent: AgentState | N
 
 
 def _made_before(
-    tx: Transaction, made: RecordedEvent, asked: SwitchRequest, states: SessionStates, *, named: bool, in_place: bool
+    tx: Transaction,
+    made: RecordedEvent,
+    asked: switching.SwitchRequest,
+    states: SessionStates,
+    *,
+    named: bool,
+    in_place: bool,
 ) -> Switched:
     """Return the switch made under a key. Raises `DuplicateKey` if this one differs from it."""
     event = made.event
@@ -363,7 +369,9 @@ def _made_before(
     return Switched(event.from_, event.to, session.known(event.to, state_in(tx, event.to, states)).started, [])
 
 
-def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates, *, key: str | None = None) -> Switched:
+def branch(
+    tx: Transaction, asked: switching.SwitchRequest, states: SessionStates, *, key: str | None = None
+) -> Switched:
     """Start a session as a branch of another; the agent stays where it is. A retry finds the start by its `key`."""
     old, new = _if_inside(tx, asked.from_ or "", states), new_state_in(tx, asked.to, states)
     appended: list[RecordedEvent] = []
@@ -402,15 +410,15 @@ def choose_language(tx: Transaction, wanted: str, *, change: bool = True) -> boo
 
     Without `change` raises `InvalidInput` if it was another one.
     """
-    before = tx.fold(LANGUAGE_STREAM, evolve_language)
-    chosen = choose(before, wanted)
+    before = tx.fold(choices.LANGUAGE_STREAM, choices.evolve_language)
+    chosen = choices.choose(before, wanted)
     if chosen and not change:
         raise errors.InvalidInput(
             "language",
-            f"this store has the language {before or DEFAULT_LANGUAGE!r}; "
+            f"this store has the language {before or choices.DEFAULT_LANGUAGE!r}; "
             f"store.admin.set_language({wanted!r}) changes it",
         )
-    return bool([tx.append(LANGUAGE_STREAM, event) for event in chosen])
+    return bool([tx.append(choices.LANGUAGE_STREAM, event) for event in chosen])
 
 
 def choose_redaction(tx: Transaction, on: bool) -> bool:
@@ -456,7 +464,7 @@ def restore_preview(restored: Restored, *, now: Micros) -> RestorePreview:
 
 
 def value_changes(
-    before: SessionState | None, after: SessionState | None, *, then: Micros, now: Micros
+    before: session.SessionState | None, after: session.SessionState | None, *, then: Micros, now: Micros
 ) -> Iterator[ValueChange]:
     """Yield the change of each key between `then` and `now`. Expired values count as deleted."""
     for key in sorted({*_keys(before), *_keys(after)}):
@@ -469,9 +477,14 @@ def value_changes(
             yield ValueChange(key=key, change="changed", before=old.value, after=new.value)
 
 
-def note_changes(before: SessionState | None, after: SessionState | None) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
+def note_changes(
+    before: session.SessionState | None, after: session.SessionState | None
+) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
     """Return the notes removed and the notes added: all from the first that differs."""
-    old, new = [] if before is None else notes(before), [] if after is None else notes(after)
+    old, new = (
+        [] if before is None else working_memory.notes(before),
+        [] if after is None else working_memory.notes(after),
+    )
     same = next(
         (place for place, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
         min(len(old), len(new)),
@@ -479,10 +492,10 @@ def note_changes(before: SessionState | None, after: SessionState | None) -> tup
     return tuple(map(Note.of, old[same:])), tuple(map(Note.of, new[same:]))
 
 
-def _keys(state: SessionState | None) -> Iterator[str]:
+def _keys(state: session.SessionState | None) -> Iterator[str]:
     return iter(() if state is None else state.values)
 
 
-def _there(state: SessionState | None, key: str, now: Micros) -> Value | None:
+def _there(state: session.SessionState | None, key: str, now: Micros) -> session.Value | None:
     value = None if state is None else state.values.get(key)
-    return None if value is None or is_expired(value, now) else value
+    return None if value is None or working_memory.is_expired(value, now) else value

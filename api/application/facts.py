@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypedDict, Unpack
 
 import msgspec
-from msgspec.structs import replace
 
 from mnemolog.application import commands
 from mnemolog.application.tokens import tokens_of
@@ -486,7 +485,9 @@ class Distrusts:
         if found.undone is not None:
             return found
         ended = SourceTrusted(distrust=position, reason=reason and checked_text("reason", reason))
-        return replace(found, undone=self._visible.transact(lambda tx: tx.append(DISTRUST_STREAM, ended)).position)
+        return msgspec.structs.replace(
+            found, undone=self._visible.transact(lambda tx: tx.append(DISTRUST_STREAM, ended)).position
+        )
 
     def all(self) -> Iterator[Distrust]:
         """Yield every distrust that was made within the boundary, in order."""

@@ -35,7 +35,6 @@ from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, Time, Vers
 from mnemolog.domain.request import current_actor, current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scopes
-from mnemolog.domain.session import SessionState, cut
 from mnemolog.domain.spelling import closest
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.switching import (
@@ -47,13 +46,11 @@ from mnemolog.domain.switching import (
     left_by,
     parse_switch_reason,
 )
-from mnemolog.domain.working_memory import find_checkpoint
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
 from mnemolog.projections.sql import queries, session_pages
-from mnemolog.projections.sql.session_pages import Group
 from mnemolog.results import NewTurn
 
 if TYPE_CHECKING:
@@ -132,7 +129,7 @@ class Agents:
 class Switches:
     """Changes of which session an agent is in, and of which turns a session sees."""
 
-    def __init__(self, visible: VisibleEvents, agents: Agents, scopes: Callable[[], list[Group]]) -> None:
+    def __init__(self, visible: VisibleEvents, agents: Agents, scopes: Callable[[], list[session_pages.Group]]) -> None:
         """`scopes` returns the scopes that sessions have."""
         self._visible = visible
         self._states = visible.states
@@ -155,7 +152,7 @@ class Switches:
         before = self._states.at(session_id, Position(done.position - 1))
         if before is None or not isinstance(done.event, TurnsRewound):
             raise self._visible.unknown(session_id)
-        spans = cut(before.spans, upto=done.position)
+        spans = session.cut(before.spans, upto=done.position)
         return len(commands.last_visible(self._visible.log, spans, after=Position(done.event.to)))
 
     def take_back(self, session_id: str) -> RecordedEvent | None:
@@ -200,11 +197,11 @@ class Switches:
         )
         return self._transact(lambda tx: commands.branch(tx, asked, self._states, key=key))
 
-    def _branch_point(self, state: SessionState, at: When) -> Position:
+    def _branch_point(self, state: session.SessionState, at: When) -> Position:
         if not isinstance(at, str):
             return self._visible.place(state.session, "at", at, rewinds=False)
         try:
-            return find_checkpoint(state, at).position
+            return working_memory.find_checkpoint(state, at).position
         except errors.UnknownCheckpoint as unknown:
             try:
                 return self._visible.place(state.session, "at", at, rewinds=False)
@@ -295,7 +292,7 @@ def _check_one_of(turns: int | None, to: When | None) -> None:
         checked_whole("turns", turns)
 
 
-Decision = Callable[[SessionState | None, Micros], list[Event]]
+Decision = Callable[[session.SessionState | None, Micros], list[Event]]
 """Returns the events to append, given a session's state and the current time; or raises."""
 
 
@@ -370,7 +367,7 @@ class Sessions:
         if (parent := about.get("parent")) is not None:
             about["parent"] = self._visible.id_of(parent, "parent")
 
-        def agreeing(state: SessionState) -> SessionStarted:
+        def agreeing(state: session.SessionState) -> SessionStarted:
             if state.started.agent in self._visible.boundary.forms(about.get("agent") or ""):
                 about["agent"] = state.started.agent
             return session.agreeing(state.session, self._visible.admitted(state.started), **({} if joins else about))

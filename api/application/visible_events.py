@@ -29,7 +29,6 @@ from mnemolog.domain.position import ORIGIN, Position, Version, When, checked_po
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Boundary, covered
-from mnemolog.domain.session import SessionState, Span, Spans, cut, last_seen, unhidden
 from mnemolog.domain.spelling import closest
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
@@ -414,14 +413,14 @@ class VisibleEvents:
         """Return the version of a session's stream."""
         return self.log.version(session.session_stream(session_id))
 
-    def state(self, session_id: str) -> SessionState:
+    def state(self, session_id: str) -> session.SessionState:
         """Return the current state of a session, given its id or its name. Raises `UnknownSession`."""
         state = self.states.latest(self.states.id_of(session_id))
         if state is None:
             raise self.unknown(session_id)
         return state
 
-    def state_at(self, session_id: str, position: int, *, is_in_log: bool = False) -> SessionState:
+    def state_at(self, session_id: str, position: int, *, is_in_log: bool = False) -> session.SessionState:
         """Return the state of a session at a position, which the caller may know to be in the log.
 
         Raises `UnknownSession`, `OutsideSession`.
@@ -450,13 +449,13 @@ class VisibleEvents:
         if isinstance(when, int) or not rewinds:
             return position
         last = self.log.last_event(session.session_stream(session_id))
-        return last_seen(state, position, head=position if last is None else last.position)
+        return session.last_seen(state, position, head=position if last is None else last.position)
 
     def _not_begun(self, session_id: str, position: int, *, first: Position) -> errors.OutsideSession:
         began, last = to_datetime(self.log.recorded_at(first)), self.log.head().position
         return errors.OutsideSession(session_id, position=position, first=first, last=last, began=began)
 
-    def spans(self, session_id: str, position: int | None = None, *, hidden: bool = False) -> Spans:
+    def spans(self, session_id: str, position: int | None = None, *, hidden: bool = False) -> session.Spans:
         """Return the spans of turns that a session sees, now or at a position; with `hidden` also the hidden ones.
 
         Raises `UnknownSession`, `OutsideSession`.
@@ -465,12 +464,12 @@ class VisibleEvents:
         if not hidden:
             return state.spans
         beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]
-        return unhidden(state, [first for first in beginnings if first is not None])
+        return session.unhidden(state, [first for first in beginnings if first is not None])
 
-    def spans_or_own(self, session_id: str) -> Spans:
+    def spans_or_own(self, session_id: str) -> session.Spans:
         """Return the spans of turns that a session sees; of one that inherits from outside, its own turns."""
         state = self.states.latest(session_id)
-        return (Span(session_id, ORIGIN),) if state is None else state.spans
+        return (session.Span(session_id, ORIGIN),) if state is None else state.spans
 
     def seen(self, session_id: str, *, limit: int | None = None) -> list[RecordedEvent]:
         """Return the last `limit` turns that a session sees, or all, in order, as events of the log.
@@ -482,4 +481,4 @@ class VisibleEvents:
         state = self.states.at(session_id, head)
         if state is None:
             raise self.unknown(session_id)
-        return commands.last_visible(self.log, cut(state.spans, upto=head), count=limit)[::-1]
+        return commands.last_visible(self.log, session.cut(state.spans, upto=head), count=limit)[::-1]

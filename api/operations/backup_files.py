@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import dated
-from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
@@ -170,7 +168,7 @@ def copy_described(item: BackupFile, folder: Path, target: Path, *, moved: Moved
         if error.filename != str(source):
             raise  # The copy cannot be written.
         raise errors.BackupUnusable(folder, f"{item.path}: {error.strerror or error}") from error
-    if replace(described(target), path=item.path) != item:
+    if msgspec.structs.replace(described(target), path=item.path) != item:
         raise errors.BackupUnusable(folder, f"{item.path} has changed since the backup")
 
 
@@ -298,7 +296,7 @@ def publish_keys(copied: KeysCopy) -> KeysCopy:
         format=FORMAT,
         log_id=copied.source.log_id,
         created_at=datetime.now(UTC),
-        keys=replace(made, path=final.name),
+        keys=msgspec.structs.replace(made, path=final.name),
     )
     sync(folder)  # The keys are in place before the note names them.
     replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
@@ -433,42 +431,48 @@ def _known(store: Path) -> tuple[KnownBackup, ...]:
         return ()
 
 
-def restore_newest_backup(store: Path) -> Hint:
+def restore_newest_backup(store: Path) -> errors.Hint:
     """Return how to restore the newest backup that the store knows of, into a new folder beside it.
 
     The store's own keys go with it if they can be used: they also know what was forgotten since the backup.
     """
     backup = last_backup(store)
     if backup is None:
-        return Hint("no backup of this store is known here; if there is one elsewhere, restore it into a new folder")
+        return errors.Hint(
+            "no backup of this store is known here; if there is one elsewhere, restore it into a new folder"
+        )
     place = store.absolute().resolve()
     own_keys = read_address(place) is not None or keys_file.log_of(StoreLayout(place).keys) == backup.head.log_id
     keys = str(place) if own_keys else backup.keys
-    restore = remedy("restore_backup", backup.path, restored(place), **({"keys": keys} if keys else {}))
+    restore = errors.remedy("restore_backup", backup.path, restored(place), **({"keys": keys} if keys else {}))
     made = f"of {dated(backup.created_at)}, up to position {backup.head.position}"
-    return Hint(f"restore the newest known backup ({made}) into a new folder: ", restore)
+    return errors.Hint(f"restore the newest known backup ({made}) into a new folder: ", restore)
 
 
-def after_findings(store: Path, findings: Iterable[Finding]) -> Hint:
+def after_findings(store: Path, findings: Iterable[Finding]) -> errors.Hint:
     """Return what to do about a log with findings: rescue all of it where nothing is lost, else restore a backup."""
     found = [item for item in findings if item.kind is not Kind.UNFIT]
     if not found:
-        return Hint("nothing is lost, and no read uses these events; find the program that wrote them and stop it")
+        return errors.Hint(
+            "nothing is lost, and no read uses these events; find the program that wrote them and stop it"
+        )
     if all(item.kind is Kind.WITNESS and item.detail.startswith(IN_QUARANTINE) for item in found):
-        return Hint("what the log has lost was given up; ", PURGE, " deletes what is left of it, and the evidence")
+        return errors.Hint(
+            "what the log has lost was given up; ", PURGE, " deletes what is left of it, and the evidence"
+        )
     place = store.absolute().resolve()
     folder = restored(place)
     own_keys = read_address(place) is not None or StoreLayout(place).keys.exists()
     keys: dict[str, Any] = {"keys": place} if own_keys else {}
     if all(item.detail.endswith(REMEDY_FOR_MARK) for item in found):
         copy = free(folder.with_name(f"{folder.name}-from"))
-        steps = remedy("backup", copy), remedy("restore_backup", copy, folder, **keys)
+        steps = errors.remedy("backup", copy), errors.remedy("restore_backup", copy, folder, **keys)
     elif all(item.kind is Kind.UNPROTECTED for item in found):
         copy = free(folder.with_name(f"{folder.name}-from.jsonl"))
-        steps = remedy("audit.export", copy), remedy("import_log", copy, folder, **keys)
+        steps = errors.remedy("audit.export", copy), errors.remedy("import_log", copy, folder, **keys)
     else:
-        return Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
-    return Hint("no event is lost; copy the store into a new folder: ", steps[0], ", then ", steps[1])
+        return errors.Hint(f"stop writing to it and keep {store} as evidence; ", restore_newest_backup(store))
+    return errors.Hint("no event is lost; copy the store into a new folder: ", steps[0], ", then ", steps[1])
 
 
 def put_keys_back(store: Path, missing: errors.KeysMissing) -> str:

@@ -20,7 +20,6 @@ from mnemolog.application.tokens import revoke, tokens_of
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.display import Bytes
-from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
@@ -105,7 +104,9 @@ def make_backup(
     _refuse_inside(store, target, keys)
     if not replace and (target / BACKUP_FILE).exists():
         raise errors.BackupRefused(target, "it has an earlier backup").saying(
-            hint=Hint("nothing was changed; name another folder, or replace that backup: ", again(replace=True))
+            hint=errors.Hint(
+                "nothing was changed; name another folder, or replace that backup: ", errors.again(replace=True)
+            )
         )
     require_free(target, of=log_id if replace else None)
     if replace and (target / BACKUP_FILE).exists():
@@ -228,10 +229,10 @@ _KEYS_NOT_RESTORED: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
     "into another one with `keys`, the folder that has them. Until then no content can be read, and nothing recorded."
 )
-_TOKENS: Final = Hint(
+_TOKENS: Final = errors.Hint(
     "Tokens that were revoked after the backup was made are valid again. Revoke them, or delete what was restored and "
     "restore again, with the erasures kept elsewhere or with all tokens revoked: ",
-    again(revoke_tokens=True),
+    errors.again(revoke_tokens=True),
 )
 
 

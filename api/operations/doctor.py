@@ -16,7 +16,6 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import counted, dated
-from mnemolog.domain.errors import Hint, remedy, sentence
 from mnemolog.domain.events import SEALED
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.request import as_it_is
@@ -137,10 +136,10 @@ def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
         *("log", log.path.name, state.value, "log"),
         why=lost,
         matters=f"Nothing is read or recorded. Of what was lost, {'; '.join(held) or 'this store has no turns'}.",
-        action=Hint(
+        action=errors.Hint(
             "Bring back the log that has these events: the former primary of a database, or a newer backup. To "
             "continue without them, run ",
-            remedy("admin.doctor", accept_loss=True, reason="REASON"),
+            errors.remedy("admin.doctor", accept_loss=True, reason="REASON"),
             ": an event says who did and why, and what was built from lost events is kept in projections/quarantine.",
         ),
     )
@@ -149,12 +148,12 @@ def _seen_head(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
 def _log_issues(folder: Path, findings: list[Finding]) -> Iterator[IssueWithFix]:
     """Yield the first findings about the log, and how many more there are."""
     unique = list(dict.fromkeys((item.kind, item.position, item.detail) for item in findings))
-    action = sentence(after_findings(folder, findings))
+    action = errors.sentence(after_findings(folder, findings))
     for kind, position, detail in unique[:LISTED_MAX]:
         yield log_issue(f"log.db at {position}", kind.value, detail, action=action)
     for kind, position, _ in unique[LISTED_MAX : LISTED_MAX + 1]:
         more = counted(len(unique) - LISTED_MAX, "finding")
-        why = Hint(f"{more} from here on: ", remedy("verify"), " lists them")
+        why = errors.Hint(f"{more} from here on: ", errors.remedy("verify"), " lists them")
         yield log_issue(f"log.db at {position}", kind.value, why, action=action)
 
 
@@ -188,7 +187,7 @@ def keys_issue(folder: Path, trouble: errors.KeysMissing, *, state: str) -> Issu
         "log",
         why=str(trouble),
         matters=_KEYS_MATTER,
-        action=sentence(put_keys_back(folder, trouble)),
+        action=errors.sentence(put_keys_back(folder, trouble)),
     )
 
 
@@ -236,7 +235,7 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
     except errors.KeysMissing as error:
         yield keys_issue(folder, error, state="damaged")
     except errors.LogDamaged as error:
-        yield log_issue("log.db", Kind.SEALED.value, str(error), action=sentence(restore_newest_backup(folder)))
+        yield log_issue("log.db", Kind.SEALED.value, str(error), action=errors.sentence(restore_newest_backup(folder)))
 
 
 def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
@@ -284,7 +283,7 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
         "note",
         why=why,
         matters="What the log loses can be restored from a backup only.",
-        action=Hint(remedy("backup", target, **keys), " makes one; keep it on another disk."),
+        action=errors.Hint(errors.remedy("backup", target, **keys), " makes one; keep it on another disk."),
     )
 
 
@@ -349,7 +348,7 @@ def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]
             *("model", str(models.own), Drift.MISSING.value, "problem" if given else "note"),
             why=str(error),
             matters="Recalls search by words only, and new turns get no vectors.",
-            action=sentence(error.hint),
+            action=errors.sentence(error.hint),
         )
 
 
@@ -391,7 +390,7 @@ def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
             *("leftover", context.named(path), "abandoned", "problem"),
             why="the process that created it no longer runs",
             matters="It takes up space.",
-            action=Hint(remedy("admin.doctor", fix=True), " removes it."),
+            action=errors.Hint(errors.remedy("admin.doctor", fix=True), " removes it."),
             fix=partial(_remove_stale_file, context, path),
         )
 
@@ -483,7 +482,7 @@ def _report(folder: Path, head: Position, issues: list[Issue], looked: Looked, *
         findings=tuple(issues),
         checked=tuple(looked.checked),
         not_checked=tuple(looked.not_checked),
-        full_check="" if deep else Hint(remedy("admin.doctor", deep=True)),
+        full_check="" if deep else errors.Hint(errors.remedy("admin.doctor", deep=True)),
     )
 
 
@@ -559,13 +558,13 @@ def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced | 
             *("store", "the log", _AWAY, "problem"),
             why=str(error),
             matters=_AWAY_MATTERS,
-            action=sentence(error.hint),
+            action=errors.sentence(error.hint),
         )
     if isinstance(error, errors.StoreReplaced):
-        return log_issue(error.path.name, Drift.REPLACED.value, str(error), action=sentence(error.hint))
+        return log_issue(error.path.name, Drift.REPLACED.value, str(error), action=errors.sentence(error.hint))
     return log_issue(
         *("log.db", Drift.DAMAGED.value, str(error)),
-        action=Hint(f"Keep {folder} as evidence; ", restore_newest_backup(folder), "."),
+        action=errors.Hint(f"Keep {folder} as evidence; ", restore_newest_backup(folder), "."),
     )
 
 
@@ -582,5 +581,7 @@ def _fixed(item: IssueWithFix) -> Issue:
     try:
         outcome = item.fix()
     except errors.MnemologError as error:
-        return msgspec.structs.replace(item.issue, outcome=Hint(f"{error}; ", error.hint) if error.hint else str(error))
+        return msgspec.structs.replace(
+            item.issue, outcome=errors.Hint(f"{error}; ", error.hint) if error.hint else str(error)
+        )
     return msgspec.structs.replace(item.issue, fixed=True, outcome=outcome)

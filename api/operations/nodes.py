@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import UNDECODABLE, to_json
-from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head, head_line, parse_head
@@ -104,8 +102,10 @@ class Nodes:
         except errors.LogUnreachable:
             return  # What it has read is noted when the log answers again.
         except errors.StoreNotWritable as error:
-            remove = remedy("admin.remove_node", self._node)
-            error.hint = Hint("if another user of PostgreSQL added this node, remove it as one who may write: ", remove)
+            remove = errors.remedy("admin.remove_node", self._node)
+            error.hint = errors.Hint(
+                "if another user of PostgreSQL added this node, remove it as one who may write: ", remove
+            )
             raise
         with suppress(errors.LogUnreachable):  # Lost since: the next read looks.
             self.look(self._log.head().position)
@@ -140,7 +140,7 @@ class Nodes:
     def purged(self, upto: Head) -> None:
         """Note that all that was forgotten up to a head is gone from the projections of this node."""
         if self._node or self._layout.scratch is not None:
-            _note_purged(self._layout.projections, replace(upto, log_id=self._log.log_id))
+            _note_purged(self._layout.projections, msgspec.structs.replace(upto, log_id=self._log.log_id))
         if self._node:
             self._note()
             self._retry_at = 0.0
@@ -251,7 +251,7 @@ def _note_copied(log: EventLog, projections: Path) -> None:
     upto = log.head()
     if not status(log).pending:
         make_folder(projections)
-        _note_purged(projections, replace(upto, log_id=log.log_id))
+        _note_purged(projections, msgspec.structs.replace(upto, log_id=log.log_id))
 
 
 def _note_purged(projections: Path, upto: Head) -> None:

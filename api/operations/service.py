@@ -27,7 +27,6 @@ from mnemolog.domain.choices import (
     parse_language,
 )
 from mnemolog.domain.display import counted
-from mnemolog.domain.errors import Hint, install_command, remedy
 from mnemolog.domain.events import HoldLifted, HoldPlaced, TurnRecorded
 from mnemolog.domain.limits import checked_text
 from mnemolog.domain.position import ORIGIN, By, Position, UtcTime, When, checked_position, to_datetime
@@ -36,7 +35,6 @@ from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting import history
-from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.forgetting.results import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
 from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
 from mnemolog.forgetting.service import Forgetting
@@ -46,7 +44,6 @@ from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations import doctor
 from mnemolog.operations.backup_files import after_findings, noted_witnesses, put_keys_back
-from mnemolog.operations.doctor import DoctorReport, missing_keys
 from mnemolog.operations.nodes import Nodes
 from mnemolog.projections.history.verify import FINDINGS_MAX, quick_verify
 from mnemolog.projections.maintenance.context import (
@@ -107,7 +104,7 @@ class AdminService:
         accept_loss: bool = False,
         reason: str = "",
         progress: Progress | None = None,
-    ) -> DoctorReport:
+    ) -> doctor.DoctorReport:
         """Diagnose log and projections.
 
         - `deep`: read everything
@@ -360,7 +357,7 @@ def rebuild(
         log.appends.require_writable()
     context = StoreContext(layout, log, projections, progress=progress)
     upto = log.head().position
-    forgotten = sum(position <= upto for position in forgotten_turns(log))
+    forgotten = sum(position <= upto for position in history.forgotten_turns(log))
     expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto) - forgotten
     reports: list[RebuildReport] = []
     every = [name for name in BY_NAME if name != VECTORS or projections.has_model]
@@ -498,7 +495,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
             *_lost_events(log),
             *((f"the log takes no more events: it was moved to {moved_to}",) if moved_to else ()),
             *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
-            *_backup_warnings(layout.folder, log, missing_keys(log)),
+            *_backup_warnings(layout.folder, log, doctor.missing_keys(log)),
             *_model_warnings(projections, projector),
         ),
         sqlite_version=dbapi2.sqlite_version,
@@ -543,29 +540,29 @@ def _lost_events(log: EventLog) -> Iterator[str]:
     """Yield what is known to be wrong with the log."""
     seen = log.engine.seen
     if seen.lost:
-        reports = remedy("admin.doctor"), " reports what was lost and what to do"
-        yield Hint(f"{seen.lost}; nothing is read or recorded: ", *reports)
+        reports = errors.remedy("admin.doctor"), " reports what was lost and what to do"
+        yield errors.Hint(f"{seen.lost}; nothing is read or recorded: ", *reports)
     yield from seen.warnings.values()
 
 
 def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | None) -> Iterator[str]:
     """Yield what is lost, and how to get it back from a backup."""
     if keys is not None:
-        yield Hint(f"{keys}; content can be neither read nor recorded: ", put_keys_back(folder, keys))
+        yield errors.Hint(f"{keys}; content can be neither read nor recorded: ", put_keys_back(folder, keys))
     with log.reading() as reads:
         damage = log.damage(reads)[:FINDINGS_MAX]
     for finding in (*quick_verify(log, noted_witnesses(folder, log.log_id)), *damage):
-        yield Hint(f"{finding.detail}; ", after_findings(folder, [finding]))
+        yield errors.Hint(f"{finding.detail}; ", after_findings(folder, [finding]))
 
 
 def _model_warnings(projections: ProjectionSet, projector: ProjectorStatus) -> Iterator[str]:
     if (trouble := projections.models.trouble) is not None:
-        yield Hint(f"recalls search by words only: {trouble}; ", trouble.hint)
+        yield errors.Hint(f"recalls search by words only: {trouble}; ", trouble.hint)
     elif (why := projector.trouble) is not None:
         yield f"vectors are not updated: {why}"
     named = isinstance(projections.models.own, str | Path)
     if named and find_spec("onnxruntime") is None and find_spec("sentence_transformers") is not None:
-        yield Hint(WITHOUT_ONNX_RUNTIME, f": `{install_command('minilm')}`")
+        yield errors.Hint(WITHOUT_ONNX_RUNTIME, f": `{errors.install_command('minilm')}`")
 
 
 def wal_status(log: EventLog) -> WalStatus | None:
@@ -609,4 +606,4 @@ def _warnings(
         yield f"the write-ahead log of log.db has {wal.bytes:,} bytes: {wal.why}"
     if quarantine.full:
         size = f"{counted(quarantine.items, 'item')}, {counted(quarantine.bytes, 'byte')}"
-        yield Hint(f"the quarantine is full ({size}): ", quarantine.action)
+        yield errors.Hint(f"the quarantine is full ({size}): ", quarantine.action)
