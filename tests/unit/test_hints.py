@@ -27,7 +27,9 @@ CALLED = {
     ast.literal_eval(node.args[0])
     for path in SOURCES
     for node in nodes_of(path)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "remedy" and isinstance(node.args[0], ast.Constant)
+    if isinstance(node, ast.Call)
+    and ast.unparse(node.func) in ("remedy", "errors.remedy")
+    and isinstance(node.args[0], ast.Constant)
 }
 OWNERS_OF = {name.removesuffix("."): [owner] for owner, name in OWNERS.items()} | {
     "": [MemoryStore, Session, mnemolog, opening],
