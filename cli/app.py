@@ -105,12 +105,12 @@ COMMANDS: Final = {
     },
     "Maintenance": {
         "doctor": ("store", "Find problems and fix them."),
-        "backup": ("backup", "Copy a store while it is in use."),
-        "restore": ("backup", "Restore a backup into a new folder."),
-        "copy": ("backup", "Copy or move a store to another folder or database."),
+        "backup": ("store", "Copy a store while it is in use."),
+        "restore": ("store", "Restore a backup into a new folder."),
+        "copy": ("store", "Copy or move a store to another folder or database."),
         "quarantine": ("store", "List and purge unusable files."),
         "nodes": ("store", "List the nodes of a log in PostgreSQL."),
-        "keys": ("backup", "Wrap the content keys with a key kept elsewhere."),
+        "keys": ("store", "Wrap the content keys with a key kept elsewhere."),
     },
     "Integrations": {
         "serve": ("serve", "Serve the store to a team: API, console and MCP."),
