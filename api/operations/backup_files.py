@@ -175,7 +175,8 @@ def copy_described(item: BackupFile, folder: Path, target: Path, *, moved: Moved
 def described(path: Path) -> BackupFile:
     """Return the manifest entry of a file that is not open anywhere."""
     with open_file(path) as file:
-        return BackupFile(path=path.name, size_bytes=file.tell(), sha256=file_digest(file, sha256).hexdigest())
+        digest = file_digest(file, sha256).hexdigest()  # It reads to the end, so that the place then is the size.
+        return BackupFile(path=path.name, size_bytes=file.tell(), sha256=digest)
 
 
 def _pieces(file: BinaryIO, moved: Moved) -> Iterator[bytes]:

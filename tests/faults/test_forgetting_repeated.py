@@ -14,7 +14,7 @@ from mnemolog.forgetting import service
 from mnemolog.forgetting import service as purging
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations import backup_files, copies
 from tests.postgres import put_log_in_postgres
 from tests.support import wait_until
@@ -127,7 +127,7 @@ def test_what_another_process_forgets_is_left_to_it_for_a_while(told, monkeypatc
 STEPS = (
     *((copies, name) for name in ("_write_manifest", "verify_copy", "publish_keys", "remember_backup", "publish")),
     *((backup_files, name) for name in ("check", "replace_file")),
-    *((EventLog, "copy_to"), (SqliteKeys, "wipe")),
+    *((SqliteEngine, "copy_to"), (SqliteKeys, "wipe")),
 )
 """Functions that a backup calls, with keys to copy."""
 
