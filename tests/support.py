@@ -297,14 +297,9 @@ def start_child(script: Path, *arguments: object, **options: Any) -> subprocess.
     return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, **options)
 
 
-def queue_of(log: EventLog) -> Any:
-    """The appends that wait in this process. The one place where tests look behind the log's face."""
-    return log.appends._queue._queue
-
-
 def wait_for_queue(log: EventLog, length: int) -> None:
     """Return when `length` appends are in the queue, the ones being written included."""
-    wait_until(lambda: len(queue_of(log)) >= length, what=f"{length} appends in the queue")
+    wait_until(lambda: len(log.appends._queue._queue) >= length, what=f"{length} appends in the queue")
 
 
 def append_as_one_group(log: EventLog, works: Sequence[Callable[[Transaction], Any]]) -> list[Outcome]:

@@ -46,7 +46,6 @@ PAGES: Final = {
 }
 """The pages by the names of their pictures."""
 WINDOWS: Final = {"wide": WIDE, "narrow": NARROW}
-DOCS: Final = Path(__file__).parents[2] / "docs" / "img"
 IN_DOCS: Final = {"overview": 860, "session-then": 760, "recall": 1180}
 """The pictures of the documentation, and how high their windows are."""
 

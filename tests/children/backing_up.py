@@ -26,8 +26,7 @@ def fill_and_die(pipe: Connection, folder: str) -> None:
             session.note("numbatnote")
             session.set_task("possumtask")
             store.session(f"early{number}").record("user", f"Quokkaberry {stage} once more {number}")
-        doomed = store.turns(f"{stage}0")[2]
-        store.forget(positions=[doomed.position], reason="asked for")
+        store.forget(positions=[store.turns(f"{stage}0")[2].position], reason="asked for")
         if stage != "last":
             store.backup(place / stage, keys=place / f"{stage} keys")
     store.start_session("at the end").record("user", "Quokkaberry at the end")  # Its key is in the write-ahead log.

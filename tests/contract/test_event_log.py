@@ -302,8 +302,7 @@ class EventLogContract:
             queued.append(in_thread(log.close))
 
         log.appends.transact(once(fill_and_close))
-        closing = queued.pop()
-        closing.result()
+        queued.pop().result()
         assert [outcome.result() for outcome in queued] == [[2 + n] for n in range(20)]
         with pytest.raises(errors.StoreClosed):
             log.appends.transact(append("s", "too late"))

@@ -85,11 +85,6 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name == "mnemolog-heads" and thread.is_alive()]
 
 
-def in_another_process(function):
-    """Run a function in a process of its own. Nothing that this one has open is used there."""
-    in_child(function)
-
-
 def test_a_follower_on_another_node_sees_every_event_in_order(opened):
     """Several processes append at once; nothing is missed and nothing comes twice."""
     follower, other = Follower(opened()), opened()
@@ -101,7 +96,7 @@ def test_a_follower_on_another_node_sees_every_event_in_order(opened):
 
     for n in range(20):
         other.appends.transact(append("s", str(n)))
-    in_another_process(write)
+    in_child(write)
     other.appends.transact(append("s", "last"))
     follower.wait_for(221)
     assert follower.seen == list(range(1, 222))

@@ -170,8 +170,7 @@ def test_a_complete_certificate_stays_the_same(tmp_path, monkeypatch, within):
     """Whatever is recorded, asked, forgotten or copied later. Before, only what is done and what waits changes."""
     with filled(tmp_path) as store:
         caller = store.within(within) if within else store
-        keyed = caller.session("alice")
-        keyed.record("user", "twice", key="a#0123456789abcdef")
+        caller.session("alice").record("user", "twice", key="a#0123456789abcdef")
         with waiting(monkeypatch):
             begun = caller.forget(session="alice", questions=False, reason="asked on the phone")
             early = json.loads(begun.certificate.to_json())

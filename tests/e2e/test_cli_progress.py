@@ -20,8 +20,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 @pytest.fixture
 def memory(folder):
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s")
-        session.record("user", "My dog is called Rex.", key="k")
+        store.start_session("s").record("user", "My dog is called Rex.", key="k")
     return folder
 
 

@@ -402,8 +402,7 @@ def test_show_at_a_position_gives_the_session_as_it_was(type_):
     plain = type_("show trip --at 10").stdout
     assert all(part in plain for part in ("Book it.", "book flights", "paid true", "[night]", "nothing is paid"))
     assert "notes\n" in plain.partition("checkpoints\n")[0]
-    newest = type_("show trip --at 10 --newest-first --limit 1 --json").json
-    assert texts(newest["turns"]) == ["Book it."]
+    assert texts(type_("show trip --at 10 --newest-first --limit 1 --json").json["turns"]) == ["Book it."]
 
 
 def test_a_branch_continues_from_a_position_or_a_checkpoint(type_):

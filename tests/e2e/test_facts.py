@@ -306,8 +306,7 @@ def test_a_session_without_a_scope_sees_no_facts_of_another_one(store):
 
 def test_the_receipt_of_a_context_repeats_its_facts_and_goes_with_them(store, chat):
     """Its digest could be compared with guesses."""
-    said = chat.record("user", "The ferry leaves at nine.")
-    fact = chat.assert_fact("user/city", "zanzibar", because=[said])
+    fact = chat.assert_fact("user/city", "zanzibar", because=[chat.record("user", "The ferry leaves at nine.")])
     chat.assert_fact("user/kept", 1)
     receipt = chat.context("quince", receipt=True).receipt
     chat.assert_fact("user/city", "Faro")
@@ -480,8 +479,7 @@ def test_a_fact_that_begins_tomorrow_is_there_tomorrow_in_every_answer(store, ch
 
 def test_a_receipt_from_before_it_kept_the_time_is_judged_at_that_of_its_position(store, chat):
     """As recalls were then."""
-    old = chat.record("user", "I live in Lisbon.")
-    chat.assert_fact("user/city", "Lisbon", because=[old])
+    chat.assert_fact("user/city", "Lisbon", because=[chat.record("user", "I live in Lisbon.")])
     chat.assert_fact("user/city", "Porto")
     store.recall("Lisbon", superseded="drop", mode="text", receipt=True)
     (kept,) = [item.event for item in store.events() if isinstance(item.event, RecallServed)]

@@ -21,15 +21,13 @@ PAGES = ("forgetting.md", "adr/0051-what-a-scope-owns.md", "adr/0056-facts-with-
 def filled(folder, *, crowded):
     """A store with Alice's session; `crowded` also with what others have that refers to it, or that it refers to."""
     store = MemoryStore.open(folder, model=None, synchronous="NORMAL")
-    alice = store.session("alice", scope=ALICE, agent="hers")
-    turn = alice.record("user", f"my number is {SAID}").position
+    turn = store.session("alice", scope=ALICE, agent="hers").record("user", f"my number is {SAID}").position
     store.assert_fact("phone", SAID, because=[turn], scope=ALICE)
     store.recall("number", scope=ALICE, receipt=True)
     store.recall("ferry", session="alice", receipt=True)
     made = {}
     if crowded:
-        bob = store.session(OUTSIDE, scope=BOB, agent=OUTSIDE)
-        bob.record("user", f"the {OUTSIDE} number")
+        store.session(OUTSIDE, scope=BOB, agent=OUTSIDE).record("user", f"the {OUTSIDE} number")
         store.switch(f"{OUTSIDE}-branch", reason="branch", session="alice", agent=OUTSIDE, scope=BOB)
         made["fact"] = store.assert_fact(f"{OUTSIDE}/phone", SAID, because=[turn], scope=BOB, maker=OUTSIDE).position
         made["root fact"] = store.assert_fact(f"{OUTSIDE}/root", SAID, because=[turn]).position

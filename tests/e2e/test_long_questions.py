@@ -96,8 +96,7 @@ def test_every_mode_has_passages_and_the_same_each_time(folder, encoder, mode):
         opened.session("trip").record("user", "The ferry is red.")
         opened.session("trip").record("assistant", LONG)
         first = opened.recall("the ferry", k=1, mode=mode)
-        rest = opened.recall("the ferry", k=1, mode=mode, after=first.next)
-        both = (*first, *rest)
+        both = (*first, *opened.recall("the ferry", k=1, mode=mode, after=first.next))
         opened.session("trip").record("user", "ferry " * 3)
         again = opened.recall("the ferry", k=2, mode=mode, as_of=first.head)
         assert [hit.passage for hit in both] == [hit.passage for hit in again]

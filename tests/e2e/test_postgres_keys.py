@@ -457,8 +457,7 @@ def test_a_forgetting_that_cannot_wipe_yet_says_so_and_is_completed_later(node, 
         if holding == "a snapshot":
             database.execute("COMMIT AND CHAIN")
             database.execute("SELECT 1").fetchone()
-        report = store.forget(session="trip")
-        assert "another process is reading" in report.pending
+        assert "another process is reading" in store.forget(session="trip").pending
         assert not store.turns("trip")
         assert store.status().forgetting.pending
         database.execute("ROLLBACK")

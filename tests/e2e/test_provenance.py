@@ -225,8 +225,7 @@ class Observer:
         self.rests[fact.position] = because
 
     def branch(self):
-        parent = self.rng.choice(self.sessions)
-        made = parent.branch()
+        made = self.rng.choice(self.sessions).branch()
         started = made.at(self.store.head().position)
         self.had |= {(made.id, turn.position): started.position for turn in started.turns()}
         self.sessions.append(made)

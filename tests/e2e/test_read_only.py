@@ -253,8 +253,7 @@ def test_a_copy_of_projections_loses_what_another_store_forgets_at_its_next_read
 
 
 def test_damaged_projections_are_rebuilt_in_the_copy_and_left_as_they_are_in_the_store(memory):
-    views = StoreLayout(memory).views
-    views.write_bytes(b"damaged " * 512)
+    StoreLayout(memory).views.write_bytes(b"damaged " * 512)
     before = contents(memory)
     with MemoryStore.open(memory, model=None, read_only=True) as store:
         assert store.recall("heliotrope").hits[0].text == TURNS[2]

@@ -57,8 +57,7 @@ def write_everything(store, folder):
     trip.set_task(SAID)
     trip.update_task(status=SECRET)
     trip.checkpoint(f"before {SECRET}", description=SAID)
-    fact = trip.assert_fact("tokens/github", {"value": SECRET})
-    store.retract_fact(fact, reason=SAID)
+    store.retract_fact(trip.assert_fact("tokens/github", {"value": SECRET}), reason=SAID)
     store.trust_again(store.distrust(maker="gossip", reason=SAID).position, reason=SAID)
     receipt = store.recall(SAID, speakers=[SECRET], scope=SECRET, metadata={"where": SECRET}, receipt=True).receipt
     trip.context(SAID, 200, receipt=True)

@@ -104,8 +104,7 @@ def test_a_bound_caller_learns_of_a_hold_outside_only_that_there_is_one(store, c
 
 def test_what_rests_on_a_turn_and_is_held_keeps_the_turn_and_others_go(store, clock):
     chats(store, clock, days=[0, 1, 2], scope="acme/ada")
-    turn = store.turns("chat-1")[0]
-    store.assert_fact("city", "Porto", scope="other", because=[turn])
+    store.assert_fact("city", "Porto", scope="other", because=[store.turns("chat-1")[0]])
     store.admin.hold("other", reason="audit")
     store.admin.set_retention("acme", max_age="1d")
     clock.advance(seconds=9 * 86_400)

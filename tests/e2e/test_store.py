@@ -41,8 +41,7 @@ def folder(folder, request):
 
 def test_a_recall_right_after_record_returns_that_turn_by_text_and_by_vector(store):
     """Read your writes, without any projection having been asked to run."""
-    session = store.start_session("trip", scope="acme")
-    turn = session.record("user", "the ferry leaves at noon")
+    turn = store.start_session("trip", scope="acme").record("user", "the ferry leaves at noon")
     for mode in ("text", "vector", "hybrid"):
         answer = store.recall("when does the ferry leave", mode=mode)
         assert [hit.position for hit in answer.hits] == [turn.position], mode

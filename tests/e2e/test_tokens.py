@@ -21,8 +21,7 @@ NOW = datetime(2024, 1, 2, tzinfo=UTC)
 
 def holder(store, secret):
     """The token that a server finds for what a caller sends."""
-    tokens = store.parts.tokens
-    return find_token(tokens.known(), secret, now=to_datetime(store.parts.clock.now()))
+    return find_token(store.parts.tokens.known(), secret, now=to_datetime(store.parts.clock.now()))
 
 
 @pytest.mark.local

@@ -197,8 +197,7 @@ def write_checked(path: Path, value: Any) -> None:
 
 def mutate(rng: Random, value: Any) -> tuple[str, Any]:
     """Change a value somewhere in a document, in place."""
-    places = list(_places(value))
-    path, holder, key = rng.choice(places)
+    path, holder, key = rng.choice(list(_places(value)))
     new = rng.choice([*NUMBERS, *TEXTS, "\x01deep"])
     if isinstance(holder, dict) and rng.random() < 0.3:
         held = holder.pop(key)

@@ -90,5 +90,4 @@ def _ask(folder, made):
                 found = store.recall(turns[-1].text, session=summary.session, mode="text", k=3, **each)
                 assert turns[-1].position in [hit.position for hit in found.hits]
         assert store.admin.doctor().log_damaged is False
-        session = store.start_session("after")
-        assert session.record("user", "it goes on").position == made.head + 2
+        assert store.start_session("after").record("user", "it goes on").position == made.head + 2

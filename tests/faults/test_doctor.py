@@ -40,7 +40,7 @@ def template(tmp_path_factory):
         store.switch("b", reason="resume", session="a")
         store.recall("number3")
         store.admin.catch_up_vectors()
-        store.parts.snapshots.save(session_stream("a"), state_of_a(store))
+        store.parts.snapshots.save(session_stream("a"), store.parts.log.fold(session_stream("a"), evolve))
         store.backup(folder / "backup")
         assert is_sound(store.admin.doctor(deep=True))
     return folder / "memory"
@@ -50,10 +50,6 @@ def template(tmp_path_factory):
 def memory(template, folder):
     """The folder of a copy of the template."""
     return shutil.copytree(template, folder)
-
-
-def state_of_a(store):
-    return store.parts.log.fold(session_stream("a"), evolve)
 
 
 def is_sound(report):

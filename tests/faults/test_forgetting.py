@@ -79,15 +79,11 @@ def fill_all(store):
         store.session("bad").all()
 
 
-def bytes_of(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def hits(folder, needles):
     """How often which file holds one of these."""
     return [
         (str(path.relative_to(folder)), needle, raw.count(needle))
-        for path, raw in bytes_of(folder).items()
+        for path, raw in [(path, path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
         for needle in needles
         if needle in raw
     ]
@@ -332,8 +328,7 @@ def test_a_restored_log_takes_new_turns_where_forgotten_ones_were(tmp_path):
     """
     folder = tmp_path / "memory"
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s")
-        session.record("user", "first")
+        store.start_session("s").record("user", "first")
     copies_of(folder, tmp_path / "kept", "log.db")
     with MemoryStore.open(folder, model=None) as store:
         lost = store.record("s", "user", "second")

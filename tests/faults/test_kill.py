@@ -125,8 +125,7 @@ def test_a_kill_while_recovering_from_a_kill_loses_nothing_either(processes, tmp
     killed = Killed(processes, tmp_path, rng, seed)
     for number in range(tries):
         killed.begin(number)
-        first = killed.kill(near_opening=False)
-        killed.check(number, first, killed.kill(near_opening=True))
+        killed.check(number, killed.kill(near_opening=False), killed.kill(near_opening=True))
     assert killed.told_in_all
 
 

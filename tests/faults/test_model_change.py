@@ -120,8 +120,7 @@ def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(
         if number % KILLS_PER_STORE == 0:
             folder = tmp_path / f"store{number}"
             with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
-                session = store.start_session("s")
-                session.record("user", "note of the beginning")
+                store.start_session("s").record("user", "note of the beginning")
                 store.admin.catch_up_vectors()
                 store.models.add(HalfEncoder(1))
                 store.models.activate("half-0")

@@ -100,15 +100,11 @@ def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
         with pytest.raises(ProjectionBehind) as caught:
             store.recall("tea", min_position=bad, timeout_s=0.05)
         assert time.monotonic() - began < PROMPT_S
-        assert caught.value.behind_events == bad - caught_from(store)
+        assert caught.value.behind_events == bad - store.parts.projections.vectors().projection().covers
         assert "not there within 0.05 s" in caught.value.why
         encoder.free.set()
         assert store.recall("tea", min_position=bad, timeout_s=WAIT_S).vectors_cover == bad
         assert good < bad
-
-
-def caught_from(store):
-    return store.parts.projections.vectors().projection().covers
 
 
 def test_no_time_at_all_is_enough_where_everything_is_embedded(store):

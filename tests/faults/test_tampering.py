@@ -80,15 +80,7 @@ def test_an_untouched_copy_is_sound(tampering, head):
     assert findings(tampering, expect_head=head) == []
 
 
-def moved_up(first):
-    """The statements that renumber every event from a position on, in the order in which no two meet."""
-    return [f"UPDATE events SET position = {at - 1} WHERE position = {at}" for at in range(first, EVENTS + 1)]
-
-
-def moved_down(first):
-    return [f"UPDATE events SET position = {at + 1} WHERE position = {at}" for at in range(EVENTS, first - 1, -1)]
-
-
+RENUMBERED = "UPDATE events SET position = {1} WHERE position = {0}"
 COPIED = "INSERT INTO events SELECT {}, {}, {}, topic, state, NULL, recorded_at, digest FROM events WHERE position = 1"
 CHANGES = {
     "another state": (f"UPDATE events SET state = x'82a4726f6c65' WHERE position = {EDITED}", (Kind.CHANGED, EDITED)),
@@ -101,11 +93,14 @@ CHANGES = {
     "four events removed": ("DELETE FROM events WHERE position BETWEEN 5 AND 8", (Kind.REMOVED, 5)),
     "all but the ends removed": ("DELETE FROM events WHERE position BETWEEN 2 AND 13", (Kind.REMOVED, 2)),
     "a removed event whose place is filled": (
-        ["DELETE FROM events WHERE position = 5", *moved_up(6)],
+        ["DELETE FROM events WHERE position = 5", *(RENUMBERED.format(at, at - 1) for at in range(6, EVENTS + 1))],
         (Kind.CHANGED, 5),
     ),
     "an event inserted into the past": (
-        [*moved_down(EDITED), COPIED.format(EDITED, "'session/c'", 1)],
+        [
+            *(RENUMBERED.format(at, at + 1) for at in range(EVENTS, EDITED - 1, -1)),
+            COPIED.format(EDITED, "'session/c'", 1),
+        ],
         (Kind.CHANGED, EDITED),
     ),
     "exchanged positions": (

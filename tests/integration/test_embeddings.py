@@ -53,8 +53,7 @@ def look_up(cache, numbers):
 
 def test_every_order_finds_the_same(cache, seed):
     """In the order they lie in, backwards, mixed, with gaps, with repeats, and with texts that are not known."""
-    rng = random.Random(seed)
-    mixed = rng.sample(range(TEXTS), TEXTS)
+    mixed = random.Random(seed).sample(range(TEXTS), TEXTS)
     repeated = [n if n % 7 else 3 for n in range(TEXTS)]
     unknown = [n if n % 5 else n + TEXTS for n in range(TEXTS)]
     for order in (range(TEXTS), range(TEXTS)[::-1], range(TEXTS)[::3], mixed, repeated, unknown):

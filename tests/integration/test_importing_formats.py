@@ -592,8 +592,7 @@ def test_a_damaged_file_is_read_as_turns_or_refused(tmp_path_factory, name, chan
         holder[key] = value
         if value is MISSING:
             del holder[key]
-    path = written(tmp_path_factory.mktemp("any") / "file", lines(*values))
-    assert_read_or_refused(path, form)
+    assert_read_or_refused(written(tmp_path_factory.mktemp("any") / "file", lines(*values)), form)
 
 
 @settings(max_examples=200, deadline=None)

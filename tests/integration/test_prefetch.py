@@ -569,8 +569,7 @@ def run(script, *options):
 
 def test_a_process_ends_quietly_while_a_recall_is_blocked():
     """No error, no message, and the exit status that the program gave itself."""
-    ends = "prefetcher.submit(Request(session='b', query='milk')); print('done'); sys.exit(3)"
-    ran = run(BLOCKED + ends)
+    ran = run(BLOCKED + "prefetcher.submit(Request(session='b', query='milk')); print('done'); sys.exit(3)")
     assert (ran.returncode, ran.stdout, ran.stderr) == (3, "done\n", "")
 
 

@@ -192,8 +192,7 @@ def _turn(session, text):
 @pytest.fixture
 def indexed(tmp_path):
     """A segment of 3,000 rows with an index, written and read again; rows 0 to 9 belong to one turn of ten chunks."""
-    rows = unit_rows(3_000, dimension=64)
-    packed = pack(rows)
+    packed = pack(unit_rows(3_000, dimension=64))
     vectors = [packed[:10], *(packed[n : n + 1] for n in range(10, 3_000))]
     made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64, hashes=hashes(range(10, 3_001)))
     description = segment.Description("log", "f" * 64, "model", "recipe", 64, "00")
@@ -226,8 +225,7 @@ def test_a_filter_is_exact_where_it_leaves_few_rows_and_excludes_all_others(inde
     """Asked of the index or scored one by one, only allowed turns come back, as many as there are."""
     plain, read = indexed
     monkeypatch.setattr("mnemolog.projections.vectors.projection.SCANNED_ROWS", 477)
-    random = np.random.default_rng(7)
-    allowed = np.sort(random.choice(np.arange(10, 3_001), int(2_991 * share), replace=False))
+    allowed = np.sort(np.random.default_rng(7).choice(np.arange(10, 3_001), int(2_991 * share), replace=False))
     bits = np.zeros(3_001, dtype=np.bool_)
     bits[allowed] = True
     mask = PositionMask(bits)

@@ -128,8 +128,7 @@ def test_a_bound_store_lists_its_own_sessions_only(store):
 
 def test_turns_are_counted_without_reading_them(store):
     """The number of turns of a session up to a position takes steps with the logarithm of its length."""
-    long = store.session("long")
-    long.record_many([{"role": "user", "text": f"turn {number}"} for number in range(2_000)])
+    store.session("long").record_many([{"role": "user", "text": f"turn {number}"} for number in range(2_000)])
     positions = [turn.position for turn in store.turns("long", limit=2_000)]
     with store.parts.projections.current_views().database.reading() as connection:
         for number in (0, 1, 999, 2_000):

@@ -236,8 +236,7 @@ def test_forgetting_with_a_damaged_segment_salvages_no_forgotten_vector(store, f
 def test_text_hashes_find_every_text_also_after_being_written(rng):
     """Also of texts that two turns have, and hashes that end in zeros."""
     contents = [content_hash(str(n % 90)) for n in range(100)] + [bytes(32), bytes(15) + b"\1" * 17]
-    made = TextHashes.of(hashes_of(contents))
-    read = TextHashes.parse(made.serialised(), turns=102)
+    read = TextHashes.parse(TextHashes.of(hashes_of(contents)).serialised(), turns=102)
     np.testing.assert_array_equal(read.by_turn(), hashes_of(contents))
     found = read.numbers_of([*contents, content_hash("unknown"), b"", b"short"])
     assert found.keys() >= set(contents)

@@ -103,8 +103,7 @@ def test_a_header_that_a_proxy_might_read_differently_is_refused(guarded):
         ("POST", bearer + lengths, True),
         ("POST", lengths, True),
     ):
-        sent = f"{method} /v1/head HTTP/1.1\r\nHost: localhost\r\n{more}\r\n0\r\n\r\n"
-        answer = raw(url, sent.encode())
+        answer = raw(url, f"{method} /v1/head HTTP/1.1\r\nHost: localhost\r\n{more}\r\n0\r\n\r\n".encode())
         assert answer.startswith(b"HTTP/1.1 400 " if is_refused else b"HTTP/1.1 200 "), more
         assert (b"content-type: application/problem+json\r\n" in answer) is is_refused
 

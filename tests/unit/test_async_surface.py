@@ -58,10 +58,6 @@ def members(side):
     return {name: value for name, value in inspect.getmembers(side) if not name.startswith("_")}
 
 
-def methods(side):
-    return {name: value for name, value in members(side).items() if callable(value)}
-
-
 def as_async(annotation):
     return re.sub(r"\b\w+\b", lambda word: AS_ASYNC.get(word[0], word[0]), str(annotation))
 
@@ -69,8 +65,8 @@ def as_async(annotation):
 CALLS = [
     (side, name)
     for side in SIDES
-    for name in sorted(methods(side).keys() - NOT_FOR_USERS.get(side, set()))
-    if name != "open"
+    for name, value in sorted(members(side).items())
+    if callable(value) and name not in {"open", *NOT_FOR_USERS.get(side, set())}
 ]
 
 

@@ -102,15 +102,9 @@ MODULES_OF = {module_of(path): path for path in SOURCES}
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a source file."""
-    return ast.parse(path.read_text())
-
-
-@cache
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     """Every node of the syntax tree of a source file."""
-    return tuple(ast.walk(parsed(path)))
+    return tuple(ast.walk(ast.parse(path.read_text())))
 
 
 @cache
@@ -344,13 +338,9 @@ def _opens(call: ast.Call) -> str | None:
             return f"{module}.{name}"
         case ast.Attribute(_, name) if name in METHODS:
             return f"path.{name}"
-        case ast.Attribute(_, "open") if any(_is_mode(argument) for argument in call.args[:2]):
+        case ast.Attribute(_, "open") if MODES & {getattr(argument, "value", None) for argument in call.args[:2]}:
             return "path.open"
     return None
-
-
-def _is_mode(argument: ast.expr) -> bool:
-    return isinstance(argument, ast.Constant) and argument.value in MODES
 
 
 def test_modules_open_files_through_one_module_unless_listed():
@@ -379,11 +369,9 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
-def are_marks(text):
-    return all(map(unicodedata.combining, text))
-
-
-MARKS = [character for character in CHARACTERS if are_marks(unicodedata.normalize("NFKD", character))]
+MARKS = [
+    character for character in CHARACTERS if all(map(unicodedata.combining, unicodedata.normalize("NFKD", character)))
+]
 COMPOSED = [character for character in CHARACTERS if unicodedata.decomposition(character)]
 
 

@@ -266,8 +266,7 @@ def test_the_original_of_a_turn_is_replaced_with_its_text_and_can_be_read():
     text = f"the key is\n{GITHUB}"
     data = json.dumps({"content": text, "n": [1, 2.5]}).encode()
     turn = TurnRecorded(role="user", text=text, original=stored_original(Original(form="x", data=data), text=text))
-    redaction = Redaction()
-    found = redaction.event(turn)
+    found = Redaction().event(turn)
     assert json.loads(original_of(found).data) == {"content": "the key is\n[REDACTED:github]", "n": [1, 2.5]}
     assert (found.redacted, Redaction().event(found)) == ({"github": 1}, found)
     plain = msgspec.structs.replace(
@@ -345,9 +344,6 @@ def test_the_texts_are_enough_to_judge_the_patterns():
     assert len(REPLACED) >= 120
     assert len(REPLACED) >= 9 * len(NOT_FOUND)
     assert len(UNTOUCHED) >= 200
-
-
-OTHER_JWT = f"eyJ{'a1' * 10}.eyJ{'b2' * 10}.{'c3' * 15}"
 
 
 @pytest.mark.parametrize("same_length", [False, True])

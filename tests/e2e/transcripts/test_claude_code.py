@@ -121,8 +121,7 @@ def test_a_fork_is_a_branch_at_the_point_of_the_fork(talk, projects, memory, rea
     """Copies keep their uuids and are not recorded again; what the old session says later is not in the new."""
     read()
     talk.say("Thanks.")
-    fork = talk.fork(projects, B, upto=talk.answered[0], marked=marked, says="Is it broken?")
-    fork.answer("No.")
+    talk.fork(projects, B, upto=talk.answered[0], marked=marked, says="Is it broken?").answer("No.")
     report = read()
     assert (report.recorded, report.switches) == (3, {"branch": 1})
     assert said(B) == [*TALK[:2], "Is it broken?", "No."]
@@ -217,8 +216,7 @@ def test_a_subagent_is_a_session_below_its_parent(talk, projects, memory, read, 
     assert summary(memory, f"{A}/7f").parent == A
     assert memory.session(f"{A}/7f").lineage() == [f"{A}/7f"]
     assert said(A) == TALK
-    orphan = Claude(projects, B, file=f"{B}/subagents/agent-8a")
-    orphan.say("Whose am I?", isSidechain=True, agentId="8a")
+    Claude(projects, B, file=f"{B}/subagents/agent-8a").say("Whose am I?", isSidechain=True, agentId="8a")
     read()
     assert (summary(memory, f"{B}/8a").parent, said(B)) == (B, []), "an unknown parent is started too"
 

@@ -247,8 +247,7 @@ def test_a_fork_of_an_unknown_session_is_a_session_with_all_its_turns(talk, roll
 def test_a_subagent_is_a_session_below_its_parent(talk, rollouts, memory, read, said):
     """If it was forked it sees all of the parent, else nothing."""
     spawned = {"source": {"subagent": {"thread_spawn": {"parent_thread_id": A, "depth": 1}}}}
-    alone = Codex(rollouts, B, **spawned)
-    alone.say("Look up the lid sensor.")
+    Codex(rollouts, B, **spawned).say("Look up the lid sensor.")
     talk.fork(rollouts, C, **spawned, says="Look up the lid.")
     assert read().switches == {"new": 1}
     assert summary(memory, B).parent == A

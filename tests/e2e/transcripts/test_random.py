@@ -50,8 +50,7 @@ class ClaudeTalks:
         first = talk.call("Bash", f"{number}a")
         second = talk.call("Read", f"{number}b")
         for after, result in ((first, "one"), (second, "two")):
-            uuid = talk.result(result, f"{number}{result}", after=after)
-            path.append((uuid, "tool", result))
+            path.append((talk.result(result, f"{number}{result}", after=after), "tool", result))
         path[-2:-2] = [(first, "assistant", "[tool call: Bash]"), (second, "assistant", "[tool call: Read]")]
 
     def compact(self, session):

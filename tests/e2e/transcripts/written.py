@@ -120,8 +120,7 @@ class Codex(Transcript):
         self.put(self.rows[-1])
 
     def say(self, text: str) -> None:
-        content = [{"type": "input_text", "text": text}]
-        self.line("response_item", type="message", role="user", content=content)
+        self.line("response_item", type="message", role="user", content=[{"type": "input_text", "text": text}])
         self.line("event_msg", type="user_message", message=text)
 
     def answer(self, text: str) -> None:

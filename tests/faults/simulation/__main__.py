@@ -43,7 +43,9 @@ def simulate(asked: argparse.Namespace, folder: str) -> int:
     seed = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
     seeds = seeds_of(seed, asked.scripts) if asked.only is None else [asked.only]
     began = time.monotonic()
-    play = functools.partial(run_seed, steps=asked.steps, starts=golden_stores())
+    play = functools.partial(
+        run_seed, steps=asked.steps, starts=sorted(path.parent for path in GOLDEN.glob("*/**/log.db"))
+    )
     done, failures = play_all(seeds, folder, play, workers=asked.workers)
     for failure in failures:
         print(failure)
@@ -60,11 +62,6 @@ def why_it_fails(path: Path) -> str | None:
         start = GOLDEN / first.removeprefix("from ")
     why = run(read(text), start=start)
     return None if why is None else f"{path.name}: {why}"
-
-
-def golden_stores() -> list[Path]:
-    """The stores of earlier releases, if there are any."""
-    return sorted(path.parent for path in GOLDEN.glob("*/**/log.db"))
 
 
 if __name__ == "__main__":

@@ -34,8 +34,7 @@ class Questions(World):
         """In one of the modes, of one of the subjects, one or two words; every fourth time as of the past."""
         mode = MODES[how % len(MODES)] if self.with_models else "text"
         query = " ".join(sorted({VOCABULARY[what % 10], VOCABULARY[what // 10 % 10]}))
-        head = self.model.head
-        earlier = head - self.model.adopted
+        earlier = self.model.head - self.model.adopted
         as_of = self.model.adopted + 1 + when // 4 % earlier if when % 4 == 0 and earlier else None
         asked = self._subject(whom, as_of=as_of)
         if asked is None:
