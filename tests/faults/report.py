@@ -97,7 +97,6 @@ def write(path: Path, rows: Iterable[Row], *, collected: Sequence[tuple[str | No
 
 def page(report: Report) -> str:
     """Return the page that shows a report."""
-    commits = {row.commit.removesuffix("-dirty") for row in report.rows}
     figures = {
         "date": report.date,
         "commit": report.commit,
@@ -109,35 +108,41 @@ def page(report: Report) -> str:
         "tried": f"{sum(row.tried for row in report.rows):,}",
         "failures": f"{sum(row.failures for row in report.rows):,}",
         "hours": f"{sum(row.seconds for row in report.rows) / 3600:.1f}",
-        "commits": len(commits),
+        "commits": len({row.commit.removesuffix("-dirty") for row in report.rows}),
     }
+    head, found = (
+        Path(__file__).with_name(f"report_{part}.md").read_text(encoding="utf-8").strip() for part in ("head", "found")
+    )
     lines = [
-        Path(__file__).with_name("report_head.md").read_text(encoding="utf-8").strip().format_map(figures),
+        head.format_map(figures),
         "",
         "| | promise | tests | tried | failures | seconds | scale |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
-    ]
-    for name, title in PROMISES.items():
-        rows = [row for row in report.rows if row.promise == name and row.cases > row.skipped]
-        if rows:
-            scale = " and ".join(sorted({row.scale for row in rows}))
-            lines.append(f"| {name} | {title} | {len(rows)} | {_sums(rows)} | {scale} |")
-        else:
-            lines.append(f"| {name} | {title} | 0 | {NOT_TESTED} | | | |")
-    lines += [
+        *(f"| {name} | {title} | {_of_promise(name, report.rows)} |" for name, title in PROMISES.items()),
         "",
-        Path(__file__).with_name("report_found.md").read_text(encoding="utf-8").strip(),
+        found,
         "",
         "## Every test",
         "",
         "| | test | claim | tried | failures | seconds | scale | seed |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | ---: |",
+        *(
+            f"| {row.promise} | {row.file.removesuffix('.py')} | {row.claim.replace('|', chr(92) + '|')} "
+            f"| {_sums([row])} | {row.scale}{_left_out(row)} | {row.seed} |"
+            for row in report.rows
+        ),
     ]
-    for row in report.rows:
-        where = f"| {row.promise} | {row.file.removesuffix('.py')} | {row.claim.replace('|', chr(92) + '|')} "
-        skipped = f" ({row.skipped} not possible here)" if row.skipped else ""
-        lines.append(f"{where}| {_sums([row])} | {row.scale}{skipped} | {row.seed} |")
     return "\n".join(lines) + "\n"
+
+
+def _left_out(row: Row) -> str:
+    return f" ({row.skipped} not possible here)" if row.skipped else ""
+
+
+def _of_promise(name: str, tried: Sequence[Row]) -> str:
+    rows = [row for row in tried if row.promise == name and row.cases > row.skipped]
+    scale = " and ".join(sorted({row.scale for row in rows}))
+    return f"{len(rows)} | {_sums(rows)} | {scale}" if rows else f"0 | {NOT_TESTED} | | |"
 
 
 def commit() -> str:
