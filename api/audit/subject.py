@@ -201,9 +201,6 @@ class Subject:
                 show(position, position)
             yield record
 
-    def _record(self, kind: str, item: Result, **more: Any) -> dict[str, Any]:
-        return {"record": kind, **self._own.admitted(item).to_dict(), **more}
-
     def _history(self, progress: Progress | None) -> Iterator[dict[str, Any]]:
         for reached, batch in self._own.read(after=ORIGIN, upto=self._known.upto):
             for item in batch:
@@ -262,14 +259,16 @@ class Subject:
         asked = msgspec.structs.replace(question("*", k=1, scope=self._scopes), query="", mode="text")
         found = self._contexts.standing(asked, as_of=self._known.upto)
         inside = self._own.inside(item.position for item in found)
-        yield from (self._record("standing", item) for item in found if item.position in inside)
+        for item in found:
+            if item.position in inside:
+                yield {"record": "standing", **self._own.admitted(item).to_dict()}
 
     def _shown(self) -> Iterator[dict[str, Any]]:
         for item in chain.from_iterable(self._log.read_stream(RECALLS_STREAM, upto=self._known.upto)):
             if isinstance(item.event, RecallServed | ContextServed):
                 receipt, turns = Receipt.of(item, item.event), sorted(self._own.inside(shown.shown_by(item.event)))
                 if self._own.shows_receipt(item.event):
-                    yield self._record("shown", receipt, turns=turns)
+                    yield {"record": "shown", **self._own.admitted(receipt).to_dict(), "turns": turns}
                 elif turns and self._visible.shows_receipt(item.event):
                     yield {"record": "shown", "kind": receipt.kind, "served_at": receipt.served_at, "turns": turns}
 

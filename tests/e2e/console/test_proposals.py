@@ -91,6 +91,7 @@ def test_several_are_approved_together_or_none_and_what_is_superseded_stays_open
     hold = store.admin.hold("acme", reason="case")
     for said in "Superseded", "cannot be carried out":
         assert said in writer.get("/proposals").text
+        assert said not in writer.get(f"/proposals?at={waiting['own']}").text
     status, page = approve(writer, waiting["zip"], waiting["city"])
     assert (status, f"another value at position {newer.position}" in page) == (409, True)
     assert set(states(writer).values()) == {("open", "")}
