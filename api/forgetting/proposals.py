@@ -137,10 +137,13 @@ class Proposals:
         begin = position_at("after", after, self._log)
         within = self._visible.boundary.narrow(parse_scopes(scope))
         found = sorted(
-            (item for item in self._each(as_of) if item.position > begin and covered(within, item.scope)),
+            (
+                item
+                for item in self._each(as_of)
+                if item.position > begin and covered(within, item.scope) and state in (None, item.state)
+            ),
             key=lambda item: item.position,
         )
-        found = [item for item in found if state in (None, item.state)]
         results = Results(self._with_change(item, as_of) for item in found[:limit])
         results.next = found[limit - 1].position if len(found) > limit else None
         return results

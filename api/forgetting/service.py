@@ -269,10 +269,8 @@ class Forgetting:
             done = last.event.requests if isinstance(last.event, ForgetCompleted) else []
             if not done or not all(keyring.has_erasure(request) for request in done):
                 return False
-        erasure = keyring.last_erasure()
-        return erasure is None or self._has_request(erasure)
-
-    def _has_request(self, erasure: KeyErasure) -> bool:
+        if (erasure := keyring.last_erasure()) is None:
+            return True
         found = self._log.event_at(Position(erasure.position))
         return found is not None and isinstance(found.event, ForgetRequested) and found.event.id == erasure.request
 
@@ -304,7 +302,10 @@ class Forgetting:
         copies = {request.event.id: self._known_copies(request) for request in lacking}
         try:
             for request in lacking:
-                self._destroy(request)
+                event, recorded = request.event, request.recorded
+                erasure = KeyErasure(event.id, recorded.position, recorded.recorded_at, encode(event))
+                targets = ((target, versions) for target in event.targets for versions in target.versions)
+                keyring.destroy(erasure, [LeafRange(target.stream, target.series, *ends) for target, ends in targets])
             self.reached("destroyed")
             for request in lacking:
                 self._log.appends.transact(_recorded(request, copies[request.event.id]))
@@ -350,12 +351,6 @@ class Forgetting:
             self._purged(upto)
             self._clean.update(requests)
         return left
-
-    def _destroy(self, request: Request) -> None:
-        event, recorded = request.event, request.recorded
-        erasure = KeyErasure(event.id, recorded.position, recorded.recorded_at, encode(event))
-        targets = ((target, versions) for target in event.targets for versions in target.versions)
-        self._keys().destroy(erasure, [LeafRange(target.stream, target.series, *ends) for target, ends in targets])
 
     def _keys(self) -> Keyring:
         keyring = self._log.keyring
