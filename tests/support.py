@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore, SessionSummary
-from mnemolog.adapters.support import shared_store
+from mnemolog.adapters.support import outbox
 from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import as_commands, begin
@@ -387,7 +387,7 @@ def settings_of(connection: Any) -> dict[str, object]:
 
 def shared_stores() -> int:
     """How many stores of this process are open and shared."""
-    return len(shared_store._stores.shared)
+    return len(outbox._stores.shared)
 
 
 def as_typed(hint: str, folder: str | Path) -> str:

@@ -16,10 +16,14 @@ from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.hermes.config import NAME, Config
 from mnemolog.adapters.support.agent_tools import conversation_tools
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, context_for, line_of
-from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
-from mnemolog.adapters.support.outbox import Outbox
-from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, has_pending_undo, rewind_to_transcript
-from mnemolog.adapters.support.shared_store import acquire
+from mnemolog.adapters.support.framework_sessions import (
+    flag_pending_undo,
+    get_or_start_session,
+    has_pending_undo,
+    record_many_reopening,
+    rewind_to_transcript,
+)
+from mnemolog.adapters.support.outbox import Outbox, acquire
 from mnemolog.adapters.support.store_access import begin_session, known_session
 from mnemolog.domain.errors import ExtraMissing
 from mnemolog.domain.session import session_id_of

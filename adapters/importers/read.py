@@ -108,7 +108,7 @@ def format_of(source: Source, fields: FieldMap = DEFAULT_MAP) -> Format:
     Raises `ImportRefused` for a file of no known format.
     """
     named = {name for names in fields.values() for name in names}
-    if source.is_blank:
+    if not any(line.strip() for line in source.head):
         return flat.JSONL
     if columns := flat.columns(source, named):
         if named or "text" in usual_names(columns):

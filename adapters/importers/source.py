@@ -43,11 +43,6 @@ class Source(TextSource):
         self._document: memoryview | None = None
 
     @property
-    def is_blank(self) -> bool:
-        """Whether there is nothing in the file."""
-        return not any(line.strip() for line in self.head)
-
-    @property
     def is_array(self) -> bool:
         """Whether the file begins like a JSON array."""
         return next((line for line in self.head if line.strip()), b"").lstrip().startswith(b"[")

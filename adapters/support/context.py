@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
-from mnemolog.adapters.support.store_access import recalls_of, visible_of
+from mnemolog.adapters.support.framework_sessions import has_pending_undo
+from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.projections.context.answer import day, indented, label
@@ -64,7 +64,9 @@ def context_for(
         session.prefetch(wide.query, k=wide.k, scope=wide.scope)
         answer = session.prefetch_result(wait_s=wait_s).recall
     if answer is None:
-        answer = recalls_of(session).ask(msgspec.structs.replace(wide, options={"mode": "text"}).question()).recall
+        answer = session._parts.contexts.recalls.ask(
+            msgspec.structs.replace(wide, options={"mode": "text"}).question()
+        ).recall
     answering = answer.hits if _answers(answer, similarity_min) else ()
     earlier = () if fresh or queued.recall is None else queued.recall.hits
     hits = {hit.position: hit for hit in (*answering, *earlier)}.values()

@@ -19,7 +19,6 @@ from mnemolog.domain.position import ORIGIN, Clock, When
 from mnemolog.domain.scope import Boundary
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
-from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import opening
 from mnemolog.projections.sql.projection import TrackedTables
 from mnemolog.session import Session
@@ -117,16 +116,6 @@ async def in_async_session(
     return AsyncSession(await store._pools.write(partial(enter, store._of, name, **how)), store._pools)
 
 
-def recalls_of(session: Session) -> Recalls:
-    """Return the recalls of the store that a session is in."""
-    return session._parts.contexts.recalls
-
-
-def discard_prefetch(session: Session) -> None:
-    """Drop what was prefetched for a session, whether or not it has been answered."""
-    session._parts.prefetcher.discard(session.id)
-
-
 def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, WorkerPools]:
     """Return the blocking store, and its worker threads for event loops: one set for all callers."""
     if isinstance(store, AsyncMemoryStore):
@@ -150,11 +139,6 @@ def encoder_of(store: MemoryStore) -> Encoder | None:
     Raises `ModelMismatch` if this process does not have the active model.
     """
     return store.parts.projections.vectors().encoder if store.parts.projections.has_model else None
-
-
-def has_model(store: AsyncMemoryStore) -> bool:
-    """Return whether a store was opened with a model."""
-    return store._of.parts.projections.has_model
 
 
 def open_tables(store: MemoryStore, file_name: str, kind: type[Tables]) -> Tables:

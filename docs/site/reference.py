@@ -22,10 +22,7 @@ INTEGRATIONS = (
     "mnemolog.adapters.importers.transcripts",
     "mnemolog.adapters.support.context",
     "mnemolog.adapters.support.framework_sessions",
-    "mnemolog.adapters.support.reconcile",
-    "mnemolog.adapters.support.rewind_to_transcript",
     "mnemolog.adapters.support.outbox",
-    "mnemolog.adapters.support.shared_store",
     "mnemolog.observability.telemetry",
     "mnemolog.eventsourcing",
 )

@@ -556,7 +556,7 @@ NO_BOUND = {
         adapters/importers/formats/flat.py LEVELS_MAX
         adapters/importers/source.py _EXPLAINED_BYTES_MAX
         adapters/support/context.py SIMILARITY_MIN MESSAGE_CHARS_MAX
-        adapters/support/rewind_to_transcript.py LOOKED_BACK_MAX
+        adapters/support/framework_sessions.py LOOKED_BACK_MAX
         api/application/session_service.py ATTEMPTS_MAX
         api/audit/receipt_audit.py SCORES_DIFFER_MAX
         api/models/service.py CATCH_UP_PASSES_MAX

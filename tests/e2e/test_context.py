@@ -4,7 +4,7 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, context_for, line_of
-from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, rewind_to_transcript
+from mnemolog.adapters.support.framework_sessions import flag_pending_undo, rewind_to_transcript
 from mnemolog.projections.recall.prefetch import PrefetchReason
 from tests.support import WAIT_S, StuckEncoder
 

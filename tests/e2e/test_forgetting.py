@@ -16,8 +16,8 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
+from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.adapters.support.items import Items
-from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import ForgetTarget, Forgotten, TurnRecorded

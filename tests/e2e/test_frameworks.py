@@ -13,12 +13,13 @@ from mnemolog import (
 )
 from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.importers.import_files import import_files
-from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
-from mnemolog.adapters.support.reconcile import reconcile
-from mnemolog.adapters.support.rewind_to_transcript import (
+from mnemolog.adapters.support.framework_sessions import (
     LOOKED_BACK_MAX,
     flag_pending_undo,
+    get_or_start_session,
     has_pending_undo,
+    reconcile,
+    record_many_reopening,
     rewind_to_transcript,
 )
 from mnemolog.adapters.support.store_access import begin_session, enter_session

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.adapters.support.reconcile import reconcile
+from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.domain.errors import DuplicateKey, InvalidInput, LimitExceeded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.message import ROLE_WORDS

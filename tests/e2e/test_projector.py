@@ -12,7 +12,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.reconcile import reconcile
+from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector import PROJECTORS

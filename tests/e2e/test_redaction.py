@@ -10,10 +10,9 @@ import pytest
 from mnemolog import DuplicateKey, InvalidInput, MemoryStore, connect, import_log
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.importers.transcripts import Transcripts
+from mnemolog.adapters.support.framework_sessions import reconcile, rewind_to_transcript
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.items import Items
-from mnemolog.adapters.support.reconcile import reconcile
-from mnemolog.adapters.support.rewind_to_transcript import rewind_to_transcript
 from mnemolog.domain.threads import Blob, unpack
 from tests.e2e.transcripts.written import Claude
 from tests.secret_forms import forms, texts

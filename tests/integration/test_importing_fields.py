@@ -20,7 +20,7 @@ from mnemolog import (
 )
 from mnemolog.adapters.importers import parse_field_map, read_turns
 from mnemolog.adapters.importers.turn import DEFAULT_FIELDS
-from mnemolog.adapters.support.reconcile import reconcile
+from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.domain.events import TurnRecorded

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from mnemolog import MemoryStore, NotAStore, StoreClosed
-from mnemolog.adapters.support.shared_store import acquire, release
+from mnemolog.adapters.support.outbox import acquire, release
 from tests.children.forking import in_child
 from tests.support import HashEncoder, in_thread, shared_stores
 

@@ -8,8 +8,7 @@ import pytest
 from mnemolog.adapters.importers.transcripts import reading
 from mnemolog.adapters.importers.transcripts.interpreter import scope_of
 from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at, reading_order
-from mnemolog.adapters.support.reconcile import missing
-from mnemolog.adapters.support.rewind_to_transcript import first_gone
+from mnemolog.adapters.support.framework_sessions import first_gone, missing
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
 from mnemolog.domain.session import new_turn
 
@@ -163,6 +162,6 @@ def test_passing_a_transcript_again_soon_adds_nothing(rng):
 
 def test_a_transcript_that_only_grew_is_not_aligned(monkeypatch):
     """The alignment takes quadratic time: hours for 10,000 times the same word."""
-    monkeypatch.setattr("mnemolog.adapters.support.reconcile.SequenceMatcher", None)
+    monkeypatch.setattr("mnemolog.adapters.support.framework_sessions.SequenceMatcher", None)
     assert missing_of("A" * 10_000, "A" * 10_000) == ""
     assert missing_of("A" * 9_999, "A" * 10_000) == "A"

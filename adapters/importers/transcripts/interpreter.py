@@ -76,7 +76,7 @@ class TranscriptInterpreter:
         if cursor is not None and cursor.home is not None and entry.follows == (cursor.line if entry.name else None):
             home = cursor.home
         elif self._is_repeated(entry, cursor):
-            self._recorder.already_there(entry.turns)
+            self._recorder.report.already_there += len(entry.turns)
             return
         elif not entry.asks and entry.follows is not None:
             home = self._recent.get(entry.follows)
@@ -88,7 +88,7 @@ class TranscriptInterpreter:
                 self._recent.clear()
             home = self._home(entry, cursor)
         if home is None:  # A copy; `_home` has linked it.
-            self._recorder.already_there(entry.turns)
+            self._recorder.report.already_there += len(entry.turns)
             return
         if home in self._state.compacted:
             self._recorder.flush()
@@ -153,7 +153,7 @@ class TranscriptInterpreter:
         title = entry.turns[0].session_title
         at = None if anchor is None else self._lookup.end_of_line(anchor)
         if anchor is not None and not anchor.key and not anchor.at:
-            at = self._lookup.head()
+            at = self._lookup.log.head().position
         if entry.works_for is not None and (at is None or not entry.recounted):
             self._start_for(entry, entry.works_for)
         elif anchor is None or at is None:
@@ -273,7 +273,7 @@ class TranscriptInterpreter:
         None if the line is not a copy and the session has started: then this session undoes the turns.
         """
         after = None if cursor.anchor is None else self._lookup.end_of_line(cursor.anchor)
-        for name in (other, *self._lookup.ancestors(other)):
+        for name in (other, *self._lookup.state(other).ancestors):
             made = self._lookup.switched(self._agent, _key_in(name, move))
             if made is not None and after is not None and after < made:
                 later = next(self._lookup.turns(other, after), None)

@@ -293,7 +293,7 @@ class Transcripts:
                 return True
             # Turns are compared with the log only while a file is read from its beginning: later lines are new.
             redaction = self._lookup.log.redaction()
-            upto = ORIGIN if reading.state.offset else self._lookup.head()
+            upto = ORIGIN if reading.state.offset else self._lookup.log.head().position
             recorder = Recorder(self._store, report, agent=reading.agent, upto=upto)
             interpreter = TranscriptInterpreter(self._lookup, recorder, reading.state, reading.links, scope=self._scope)
             report.files += 1

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from mnemolog.adapters.importers.import_files import Item, Recording
 from mnemolog.adapters.importers.turn import ImportedTurn, Places, event_of
-from mnemolog.adapters.support.reconcile import turns_after
+from mnemolog.adapters.support.framework_sessions import turns_after
 from mnemolog.adapters.support.store_access import (
     begin_session,
     enter_session,
@@ -222,7 +222,7 @@ class Recorder:
 
     def __init__(self, store: MemoryStore, report: Report, *, agent: str, upto: Position) -> None:
         self._store = store
-        self._report = report
+        self.report = report
         self.agent = agent
         self.recording = Recording(visible_of(store).log, upto, self._write)
 
@@ -235,32 +235,28 @@ class Recorder:
         """Record the batch."""
         for _, outcome in self.recording.record_batch():
             if isinstance(outcome, errors.ImportRefused):
-                self._report.refuse(outcome)
+                self.report.refuse(outcome)
             else:
-                self._report.recorded += outcome is True
-                self._report.already_there += outcome is not True
-
-    def already_there(self, turns: Sequence[ImportedTurn]) -> None:
-        """Count turns that are in the log, in this session or in the one that they were copied from."""
-        self._report.already_there += len(turns)
+                self.report.recorded += outcome is True
+                self.report.already_there += outcome is not True
 
     def start(self, name: str, *, title: str, scope: str, parent: str | None = None) -> None:
         """Start a session; the agent stays in its current one. A subagent sees no turns of its `parent`."""
         begin_session(self._store, name, title=title, agent=self.agent, scope=scope, parent=parent)
-        self._report.sessions += 1
+        self.report.sessions += 1
 
     def branch(self, name: str, *, left: str, at: Position, title: str) -> None:
         """Branch a session from another; the agent stays in its current one."""
         known_session(self._store, left).branch(name, at=at, title=title)
-        self._report.sessions += 1
+        self.report.sessions += 1
 
     def switch(self, reason: str, to: str | None = None, *, left: str | None = None, **how: Any) -> None:
         """Switch the agent (docs/sessions.md); to the session `to`, or in place."""
         if to is None:
             sessions_of(self._store).decide(left or "", lambda state, _: list(session.resume(left or "", state)))
         enter_session(self._store, to, reason=reason, session=left, agent=self.agent, **how)
-        self._report.sessions += to is not None
-        self._report.switches[reason] = self._report.switches.get(reason, 0) + 1
+        self.report.sessions += to is not None
+        self.report.switches[reason] = self.report.switches.get(reason, 0) + 1
 
     def _write(self, tx: Transaction, item: Item, recording: Recording) -> bool:
         if (key := recording.new_key(tx, item)) is None:
@@ -297,14 +293,6 @@ class StoreLookup:
         own = [session] if self.log.first_event(session_stream(session)) is not None else []
         return own + self._sides.get(session, [])
 
-    def head(self) -> Position:
-        """Return the position of the log's head."""
-        return self.log.head().position
-
-    def ancestors(self, session: str) -> Sequence[str]:
-        """Return the sessions that a session was branched from, directly or not, root first."""
-        return self._state(session).ancestors
-
     def at(self, session: str, key: str) -> Position | None:
         """Return the position of a turn in a session, None if it has no such turn."""
         return self.log.position_of(session_stream(session), key)
@@ -317,15 +305,15 @@ class StoreLookup:
 
     def inherited(self, session: str, key: str) -> str | None:
         """Return the ancestor that has a turn, recorded before the session branched off."""
-        state = self._state(session)
-        seen_to = self.head()
+        state = self.state(session)
+        seen_to = self.log.head().position
         for ancestor in reversed(state.ancestors):
             # Turns after the branch point are never inherited, no matter when this session began.
             seen_to = min(seen_to, Position(state.started.branched_at or 0))
             found = self.at(ancestor, key)
             if found is not None and found <= seen_to:
                 return ancestor
-            state = self._state(ancestor)
+            state = self.state(ancestor)
         return None
 
     def reached(self, session: str, key: str) -> Anchor | None:
@@ -347,7 +335,7 @@ class StoreLookup:
 
     def sees(self, session: str, other: str, position: Position) -> bool:
         """Whether a session sees a turn, of another session or its own."""
-        return any(span.holds(other, position) for span in self._state(session).spans)
+        return any(span.holds(other, position) for span in self.state(session).spans)
 
     def user_spoke_after(self, session: str, position: Position) -> bool:
         """Whether the session sees a turn of a user after a position."""
@@ -359,7 +347,7 @@ class StoreLookup:
 
     def turns(self, session: str, after: Position) -> Iterator[RecordedEvent]:
         """Yield the turns of a session and of its ancestors, hidden and forgotten ones included."""
-        head, last = self.head(), self.log.event_at(after)
+        head, last = self.log.head().position, self.log.event_at(after)
         for span in visible_of(self.store).spans(session, hidden=True):
             stream, upto = session_stream(span.session), head if span.upto is None else span.upto
             first = last.version if last is not None and last.stream == stream else NO_STREAM
@@ -371,7 +359,8 @@ class StoreLookup:
         """Return the position of the agent's switch with this key, None if it was not made."""
         return self.log.position_of(agent_stream(agent), key)
 
-    def _state(self, session: str) -> SessionState:
+    def state(self, session: str) -> SessionState:
+        """Return the state of a session."""
         return visible_of(self.store).state(session)
 
 

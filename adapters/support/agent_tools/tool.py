@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 from msgspec import inspect as inspected
 
-from mnemolog.adapters.support.store_access import has_model, with_pools
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
@@ -79,7 +79,7 @@ class Memory:
         return self.model != "loading"
 
     async def _load(self) -> None:
-        if not has_model(self.store):
+        if not with_pools(self.store)[0].parts.projections.has_model:
             self.model = NO_MODEL
             return
         await asyncio.sleep(START_DELAY_S)  # Answer the greeting first: importing torch may block everything else.

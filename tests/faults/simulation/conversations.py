@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from mnemolog import MISSING, NewTurn
-from mnemolog.adapters.support.reconcile import reconcile
+from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.domain import errors
 from tests.faults.simulation.model import SECOND, SessionThen
 from tests.faults.simulation.world import SCOPES, SESSIONS_MAX, Mismatch, World, agree
