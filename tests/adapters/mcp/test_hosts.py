@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import pytest
 
@@ -12,83 +12,53 @@ from mnemolog.adapters.support.mcp_hosts import NAME, McpHost
 from mnemolog.cli.entry import run
 from tests.pages import ROOT
 
+FOLDER = "a b/it's $HOME"
 SERVER = [sys.executable, "-m", "mnemolog"]
-
-
-class Ran(NamedTuple):
-    status: int
-    printed: str
-    errors: str
 
 
 @pytest.fixture
 def mnemolog(tmp_path, monkeypatch, capfd):
-    """Run a command line where `claude`, `codex` and `code` are programs that print the words they are given."""
+    """Run `mnemolog mcp`; gives status, output and errors. Programs with a command print the words they are given."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", "bin")
+    Path("bin").mkdir()
     for name in ("claude", "codex", "code"):
-        program = tmp_path / "bin" / name
-        noting = "print(json.dumps(sys.argv[1:])); sys.exit(3 * ('remove' in sys.argv))"
-        program.write_text(f"#!{sys.executable} -IS\nimport json, sys; {noting}\n")
-        program.chmod(0o755)
-
-    def run_words(*words):
-        return Ran(run(list(words)), *capfd.readouterr())
-
-    return run_words
+        Path("bin", name).write_text(
+            f"#!{sys.executable} -IS\nimport json, sys; print(json.dumps(sys.argv)); sys.exit(3)"
+        )
+        Path("bin", name).chmod(0o755)
+    return lambda *words: (run(["--key-file", "k", "mcp", FOLDER, *words]), *capfd.readouterr())
 
 
-@pytest.mark.parametrize("host", ["claude", "codex", "code"])
-def test_the_command_that_is_printed_is_the_one_that_is_run_and_keeps_each_word(mnemolog, host, tmp_path):
-    """A path with a space, a quote and a dollar is one word; options go along, paths become whole."""
-    folder = "a b/it's $HOME"
-    options = ["--key-file", "k", "mcp", folder, "--read-only", "--scope", "x y", "--scope", "z", "--install", host]
-    printed, ran = mnemolog(*options), mnemolog(*options, "--run")
-    assert (printed.status, ran.status) == (0, 0), ran.errors
-    program, *words = shlex.split(printed.printed)
-    assert (program, words) == (host, json.loads(ran.printed))
-    if host == "code":
-        entry = json.loads(words[1])
-        assert (words[0], entry["name"]) == ("--add-mcp", NAME)
-        server = [entry["command"], *entry["args"]]
+@pytest.mark.parametrize("host", get_args(McpHost))
+def test_what_is_printed_is_what_is_run_and_keeps_each_word(mnemolog, host, tmp_path):
+    """A path with a space, a quote and a dollar is one word; options go along, paths become whole; nothing opens."""
+    options = ["--read-only", "--scope", "x y", "--scope", "z"]
+    _, printed, _ = mnemolog(*options, "--install", host)
+    ran = mnemolog(*options, "--install", host, "--run")
+    if host in ("claude", "codex", "code"):
+        assert [host, *shlex.split(printed)[1:]] == shlex.split(printed) == [host, *json.loads(ran[1])[1:]]
+        assert ran[0] == 3, "its exit status is ours"
     else:
-        assert words[:2] == ["mcp", "add"]
-        server = words[words.index("--") + 1 :]
-    keys, scopes = ["--key-file", str(tmp_path / "k")], ["--scope", "x y", "--scope", "z"]
-    assert server == [*SERVER, *keys, "mcp", str(tmp_path / folder), "--read-only", *scopes]
-    assert not (tmp_path / folder).exists(), "nothing was opened"
-
-
-def test_the_opposite_is_its_own_command_too_and_its_exit_status_is_ours(mnemolog):
-    for host in ("claude", "codex"):
-        printed, ran = mnemolog("mcp", "m", "--uninstall", host), mnemolog("mcp", "m", "--uninstall", host, "--run")
-        assert shlex.split(printed.printed) == [host, "mcp", "remove", NAME] == [host, *json.loads(ran.printed)]
-        assert ran.status == 3
-
-
-@pytest.mark.parametrize(
-    ("host", "key"), [("cursor", "mcpServers"), ("claude-desktop", "mcpServers"), ("zed", "context_servers")]
-)
-def test_for_a_program_without_a_command_the_lines_and_their_file_are_printed(mnemolog, host, key, tmp_path):
-    """Nothing is written, and `--run` is refused."""
-    printed = mnemolog("mcp", "m", "--install", host).printed
-    entry = json.loads(printed[printed.index("{") :])[key][NAME]
-    assert [entry["command"], *entry["args"]] == [*SERVER, "mcp", str(tmp_path / "m")]
-    assert f'"{key}"' in mnemolog("mcp", "m", "--uninstall", host).printed
-    assert mnemolog("mcp", "m", "--install", host, "--run").status == 2
+        assert ran[0] == 2, "there is nothing to run"
+    if host in ("claude", "codex"):
+        server = printed.partition(" -- ")[2]
+        assert shlex.split(mnemolog("--uninstall", host)[1]) == [host, "mcp", "remove", NAME]
+    else:
+        entry = json.loads(shlex.split(printed)[2] if host == "code" else printed[printed.index("{") :])
+        entry = entry if host == "code" else next(iter(entry.values()))[NAME]
+        server = shlex.join([entry["command"], *entry["args"]])
+        assert f'Remove "{NAME}" below ' in mnemolog("--uninstall", host)[1]
+    assert shlex.split(server) == [*SERVER, "--key-file", str(tmp_path / "k"), "mcp", str(tmp_path / FOLDER), *options]
+    assert not (tmp_path / FOLDER).exists()
+    assert f"| `{host}` |" in (ROOT / "docs" / "adapters" / "mcp.md").read_text()
 
 
 def test_what_cannot_be_done_says_what_to_do(mnemolog):
     for words in (["--install", "claude", "--http"], ["--install", "claude", "--uninstall", "claude"], ["--run"]):
-        assert mnemolog("mcp", "m", *words).status == 2
+        assert mnemolog(*words)[0] == 2
     Path("bin", "codex").unlink()
-    missing = mnemolog("mcp", "m", "--install", "codex", "--run")
-    assert (missing.status, missing.printed) == (1, "")
-    assert "codex cannot be run" in missing.errors
-    assert "leave out --run" in missing.errors
-
-
-def test_every_program_is_on_the_page():
-    page = (ROOT / "docs" / "adapters" / "mcp.md").read_text()
-    assert all(f"| `{host}` |" in page for host in get_args(McpHost))
+    status, printed, errors = mnemolog("--install", "codex", "--run")
+    assert (status, printed) == (1, "")
+    assert "codex cannot be run" in errors
+    assert "leave out --run" in errors
