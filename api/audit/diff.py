@@ -55,7 +55,16 @@ def diff(
                 room -= 1
                 turns.setdefault(session, []).append(item)
             elif isinstance(event, SessionSwitched):
-                switches.append(switch_of(item, event))
+                switches.append(
+                    Switch(
+                        position=item.position,
+                        agent=agent_of(item.stream) or item.stream,
+                        from_=event.from_,
+                        to=event.to,
+                        reason=event.reason,
+                        at=to_datetime(item.recorded_at),
+                    )
+                )
             elif activation := activation_of(item):
                 activations.append(activation)
         tell(progress, read_upto - before, after - before)
@@ -155,15 +164,3 @@ def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tupl
     others = () if not_of is None else not_of.checkpoints
     found = (checkpoint for checkpoint in state.checkpoints.values() if checkpoint.id not in others)
     return tuple(Checkpoint.of(checkpoint) for checkpoint in sorted(found, key=attrgetter("position")))
-
-
-def switch_of(recorded: RecordedEvent, event: SessionSwitched) -> Switch:
-    """Return the switch that an event recorded."""
-    return Switch(
-        position=recorded.position,
-        agent=agent_of(recorded.stream) or recorded.stream,
-        from_=event.from_,
-        to=event.to,
-        reason=event.reason,
-        at=to_datetime(recorded.recorded_at),
-    )

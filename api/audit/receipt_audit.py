@@ -217,7 +217,28 @@ class Repeating:
         found = AuditedReceipt.of(recorded, served, model=recall_of(served).model)
         if isinstance(served, ContextServed) and (why := self._why_not(served)):
             return replace(found, why=why, today=why)
-        return self._with_today(found, served)
+        asked = recall_of(served)
+        if asked.as_of:  # Its answer never changes.
+            return replace(found, would_differ_today=False)
+        try:
+            if isinstance(served, RecallServed):
+                recall = recall_today(self._contexts.recalls, served)
+                now = [hit.position for hit in recall.hits]
+                differs = now != served.hits
+            else:
+                built, recall = self._contexts.today(served, self._counters[served.counted_by])
+                now, differs = list(built.positions), digest_of(built) != served.digest
+        except NO_ANSWER as error:
+            return replace(found, today=str(error))
+        if asked.model is not None and recall.model is None:
+            return replace(found, today=recall.unavailable_legs.get(VECTOR, "the vectors do not answer"))
+        return replace(
+            found,
+            would_differ_today=differs,
+            now=tuple(map(Position, now)),
+            came=tuple(position for position in now if position not in set(found.turns)),
+            went=tuple(position for position in found.turns if position not in set(now)),
+        )
 
     def _why_not(self, served: ContextServed) -> str:
         """Return why a context cannot be built again here; empty if it can be."""
@@ -257,31 +278,6 @@ class Repeating:
         if list(built.positions) == served.turns:
             return recall, "the same turns, in another text"
         return recall, f"other turns: {_listed(built.positions)} instead of {_listed(served.turns)}"
-
-    def _with_today(self, found: AuditedReceipt, served: RecallServed | ContextServed) -> AuditedReceipt:
-        """Add today's answer. That to a question with `as_of` never changes."""
-        asked = recall_of(served)
-        if asked.as_of:
-            return replace(found, would_differ_today=False)
-        try:
-            if isinstance(served, RecallServed):
-                recall = recall_today(self._contexts.recalls, served)
-                now = [hit.position for hit in recall.hits]
-                differs = now != served.hits
-            else:
-                built, recall = self._contexts.today(served, self._counters[served.counted_by])
-                now, differs = list(built.positions), digest_of(built) != served.digest
-        except NO_ANSWER as error:
-            return replace(found, today=str(error))
-        if asked.model is not None and recall.model is None:
-            return replace(found, today=recall.unavailable_legs.get(VECTOR, "the vectors do not answer"))
-        return replace(
-            found,
-            would_differ_today=differs,
-            now=tuple(map(Position, now)),
-            came=tuple(position for position in now if position not in set(found.turns)),
-            went=tuple(position for position in found.turns if position not in set(now)),
-        )
 
     def lost(self, served: RecallServed | ContextServed) -> str:
         """Return what was forgotten of what is behind a receipt, in words; empty if nothing was."""

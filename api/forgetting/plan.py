@@ -388,21 +388,15 @@ class Planner:
         """Add the events of threads that depend on the named ones. Return how many."""
         rows = [self._tx.reads.state_head_at(position) for position in selector.positions]
         named = {row[0] for row in rows if row is not None and thread_of(row[0]) is not None}
-        dependents = 0
-        for recorded in with_what_is_built_on(self._of_threads(named), selector.positions):
+        dependents, first, copies = 0, thread_stream(""), list[tuple[str, str]]()
+        if named:
+            found = self._events(ThreadCopied, self._tx.reads.between(first, _behind(first), ThreadCopied.topic))
+            copies = [(thread_stream(event.source), where) for _, where, _, event in found]
+        read = heapq.merge(*map(self._tx.events, copied_from(named, copies)), key=attrgetter("position"))
+        for recorded in with_what_is_built_on(read, selector.positions):
             singled.setdefault(recorded.stream, {})[recorded.version] = recorded.event.topic
             dependents += recorded.position not in selector.positions
         return dependents
-
-    def _of_threads(self, streams: set[str]) -> Iterator[RecordedEvent]:
-        """Yield the events of threads, and of threads copied from them, by ascending position."""
-        if not streams:
-            return iter(())
-        first = thread_stream("")
-        found = self._events(ThreadCopied, self._tx.reads.between(first, _behind(first), ThreadCopied.topic))
-        copies = [(thread_stream(event.source), where) for _, where, _, event in found]
-        read = map(self._tx.events, copied_from(streams, copies))
-        return heapq.merge(*read, key=attrgetter("position"))
 
     def _of_facts(self, *, since: int) -> list[RecordedEvent]:
         """Return the assertions and retractions of facts that are not forgotten, in the order of each scope.
