@@ -140,7 +140,8 @@ class CodexReader:
             tool_calls=calls,
             metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | about,
         )
-        asks = role == "user" and not _is_shell(item)
+        parts = [str(part.get("text")) for part in item.get("content") or () if isinstance(part, dict)]
+        asks = role == "user" and not any(map(_SHELL.match, parts))
         if asks:
             self.state["asked"].append(turn.key)
         self._maker.left_out.update(why_left_out(item.get("content"), [turn]))
@@ -185,11 +186,6 @@ def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]
         text = content_text(output.get("content") if isinstance(output, dict) else output)
         return "tool", text, [], {"tool_call_id": item.get("call_id")}
     return "", "", [], {}
-
-
-def _is_shell(item: dict[str, Any]) -> bool:
-    content = item.get("content")
-    return any(_SHELL.match(str(part.get("text"))) for part in content or () if isinstance(part, dict))
 
 
 def _typed_text(text: str) -> str:

@@ -94,7 +94,8 @@ class TranscriptInterpreter:
             self._recorder.flush()
             self._compress(home, self._state.compacted.pop(home))
         first = entry.turns[0].key
-        self._recorder.say(home, entry.turns)
+        for turn in entry.turns:  # Perhaps recorded together with those of later lines.
+            self._recorder.recording.add(home, turn)
         self._state.cursors[entry.session] = LineCursor(entry.name, home, Anchor(home, first))
         if entry.name is not None:
             self._recent.put(entry.name, home)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -225,11 +225,6 @@ class Recorder:
         self.report = report
         self.agent = agent
         self.recording = Recording(visible_of(store).log, upto, self._write)
-
-    def say(self, name: str, turns: Sequence[ImportedTurn]) -> None:
-        """Record turns in a session, perhaps together with those of later lines."""
-        for turn in turns:
-            self.recording.add(name, turn)
 
     def flush(self) -> None:
         """Record the batch."""
