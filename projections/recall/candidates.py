@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import compress
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.words import STOP_WORDS, TERMS_MAX, WORD, stems_of, terms_of, wholes_of, words_of
+from mnemolog.projections.sql.words import STOP_WORDS, TERMS_MAX, WORD, stems_of_each, terms_of, wholes_of, words_of
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
@@ -37,7 +38,9 @@ LONG: Final = 1_200
 WINDOW: Final = 300
 """How many characters its beginning and its end have."""
 READ: Final = 200
-"""How many characters are read of each of the three."""
+"""How many characters are read of each of the three, or of each sentence between."""
+BETWEEN: Final = 2
+"""How many sentences between beginning and end are read, if they ask."""
 RARE_MAX: Final = 1_000
 """How many of its words are looked up: those that it says least often."""
 SAID_MAX: Final = 5
@@ -147,29 +150,46 @@ def read_query(
 
 
 def in_windows(connection: sa.Connection, question: Question, *, head: Position) -> list[Question]:
-    """Return a question as it is; of a long one its beginning, its end, and its rarest words between, as of `head`.
+    """Return a question as it is; of a long one its beginning, its end, and what is rarest between, as of `head`.
 
-    Where sentences in them ask, each of the three is a question of what it asks. Else they are one question together.
+    Where sentences in them ask, each of the three is a question of what it asks: of those between, the two whose words
+    are rarest, among the turns and in the question. Else they are one question together.
     """
     query = question.query
     if len(query) <= LONG or not query.strip():
         return [question]
     newest, _ = queries.last_turn(connection)
     language, indexed = languages_at(connection, head)
+    parts = (query[:WINDOW], query[WINDOW:-WINDOW], query[-WINDOW:])
+    asking = [list(map(str.strip, _ASKING.findall(part))) for part in parts]
     said = Counter(WORD.findall(query.lower()))
-    seldom = (word for word in said if said[word] <= SAID_MAX and word not in STOP_WORDS)
-    rare = sorted(seldom, key=said.__getitem__)[:RARE_MAX]
-    stems = list(dict.fromkeys(stems_of(" ".join(rare), language)))
+    seldom = {word for word in WORD.findall(" ".join(asking[1]).lower() or query.lower()) if said[word] <= SAID_MAX}
+    rare = sorted(seldom - STOP_WORDS, key=lambda word: (said[word], word))[:RARE_MAX]
+    stems = {word: row.split() for word, row in zip(rare, stems_of_each(rare, language), strict=True)}
     unindexed = None if language == indexed else language
     upto = head if newest > head or unindexed else None
+    sought_for = list(dict.fromkeys(chain.from_iterable(stems.values())))
     # With `alone`, what other turns hold must not show, not even in what is searched for.
-    counts = Counts(0, {}) if question.alone else counts_of(connection, stems, upto=upto, unindexed=unindexed)
-    words = sought(stems, counts, language=language)
-    parts = (query[:WINDOW], query[WINDOW:-WINDOW], query[-WINDOW:])
-    asking = ["\n".join(map(str.strip, _ASKING.findall(part))) for part in parts]
-    read = [best_passage(part, words, limit=READ).text for part in (list(filter(None, asking)) or parts)]
-    windows = dict.fromkeys(read) if any(asking) else ["\n".join(read)]
-    return [replace(question, query=window) for window in windows if window.strip()]
+    counts = Counts(0, {}) if question.alone else counts_of(connection, sought_for, upto=upto, unindexed=unindexed)
+    words = sought(sought_for, counts, language=language)
+    # A word that is cut at the edge of a part is said nowhere.
+    worth = {
+        word: max((words.worth.get(stem, 0.0) for stem in some), default=0.0) / max(said[word], 1)
+        for word, some in stems.items()
+    }
+
+    def rarity(sentence: str) -> float:
+        telling = set(WORD.findall(sentence.lower())) - STOP_WORDS
+        return sum(worth.get(word, 0.0) for word in telling) / math.sqrt(len(telling) or 1)
+
+    asking[1] = [sentence[-READ:] for sentence in sorted(asking[1], key=rarity, reverse=True)[:BETWEEN]]
+    if not any(asking):
+        together = "\n".join(best_passage(part, words, limit=READ).text for part in parts)
+        return [replace(question, query=together)]
+    limits = (READ, BETWEEN * (READ + 1), READ)
+    each = ("\n".join(some) for some in asking)
+    windows = (best_passage(some, words, limit=limit).text for some, limit in zip(each, limits, strict=True))
+    return [replace(question, query=window) for window in dict.fromkeys(windows) if window.strip()]
 
 
 def from_views(
