@@ -507,7 +507,6 @@ NO_BOUND = {
         infra/postgres.py POOL_MAX
         projections/history/verify.py BATCH_MAX
         projections/history/timeline.py BATCH_MAX
-        projections/history/timeline.py BATCH_MAX
         projections/sql/embeddings.py LOOKUP_MAX DELETED_TOGETHER_MAX FREE_PAGES_MAX
         projections/sql/fact_queries.py ANSWER_TURNS_MAX TOGETHER_MAX
         projections/sql/projection.py BATCH_MAX
