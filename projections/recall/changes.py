@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from heapq import nlargest
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
@@ -20,6 +21,7 @@ from mnemolog.projections.recall.question import AHEAD
 from mnemolog.projections.recall.request import MINE, NOT_NOW, Whose, pattern
 from mnemolog.projections.recall.said_again import NOT_TELLING
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.words import terms_of, words_of
 
 if TYPE_CHECKING:
@@ -79,22 +81,31 @@ def repetitions_last(connection: sa.Connection, rows: Rows, order: Sequence[int]
     """
     compared = [n for n in order[:COMPARED_MAX] if len(rows.stems[n]) <= REMINDER_CHARACTERS]
     words = {n: frozenset(rows.stems[n].split()) - NOT_TELLING for n in compared}
+    counts = Counter(chain.from_iterable(words.values()))
+    # So often, on average, is each word of the first of them in the turns compared, where enough say nearly the same.
+    least = 1 + 2 * KEPT * SHARED / (2 - SHARED)
+    if not any(sum(map(counts.__getitem__, said)) >= least * len(said) > 0 for said in words.values()):
+        return list(order)
     runs: list[list[int]] = []
     for n in compared:
-        run = next((run for run in runs[:FIRST] if _nearly_same(rows, words, n, run[0])), None)
-        if run is None:
-            runs.append([n])
+        said, role, speaker = words[n], rows.roles[n], rows.speakers[n]
+        for run in runs[:FIRST]:
+            first = words[run[0]]
+            alike = 2 * len(said & first) >= SHARED * (len(said) + len(first)) > 0
+            if alike and role == rows.roles[run[0]] and speaker == rows.speakers[run[0]]:
+                run.append(n)
+                break
         else:
-            run.append(n)
+            runs.append([n])
     ordered, again = list(order), set[int]()
     for run in [run for run in runs if len(run) > KEPT * 2]:
-        said = Counter(word for n in run for word in words[n])
-        shared = {word for word, count in said.items() if count * 2 > len(run)}
-        turns = queries.turns_at(connection, [rows.positions[n] for n in run])
+        said_by = Counter(chain.from_iterable(words[n] for n in run))
+        shared = {word for word, count in said_by.items() if count * 2 > len(run)}
+        texts = dict(fetch(connection, _TEXTS, listed([rows.positions[n] for n in run])))
         differs = dict.fromkeys(run, 0)
         for n in run:
             numbers = [word for word in words[n] - shared if not word.isalpha()]
-            tells = _CHANGE.search(turns[rows.positions[n]].text) is not None
+            tells = _CHANGE.search(texts[rows.positions[n]]) is not None
             differs[n] = len(shared - words[n]) + len(numbers) + 2 * tells
         kept = dict.fromkeys(
             [*run[:2], *nlargest(KEPT, run, key=differs.__getitem__), max(run, key=rows.positions.__getitem__)]
@@ -103,16 +114,11 @@ def repetitions_last(connection: sa.Connection, rows: Rows, order: Sequence[int]
         again.update(rest)
         for n, place in zip([*kept, *rest], sorted(map(order.index, run)), strict=True):
             ordered[place] = n
-    first = [n for n in ordered[:enough] if n not in again][:FIRST] if again else []
-    return first + [n for n in ordered if n not in {*first}]
+    before = [n for n in ordered[:enough] if n not in again][:FIRST]
+    return [*before, *(n for n in ordered if n not in before)] if again else ordered
 
 
-def _nearly_same(rows: Rows, words: Mapping[int, Set[str]], one: int, other: int) -> bool:
-    both = words[one] & words[other]
-    by = [(rows.roles[n], rows.speakers[n]) for n in (one, other)]
-    return by[0] == by[1] and 2 * len(both) >= SHARED * (len(words[one]) + len(words[other])) > 0
-
-
+_TEXTS: Final = f"SELECT position, text FROM turns WHERE {queries.LISTED}"
 FIRST: Final = 10
 """Before what was said again there are at most so many other turns."""
 COMPARED_MAX: Final = 50

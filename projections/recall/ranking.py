@@ -7,6 +7,7 @@ only the new ones, until the legs have no more.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha256
 from heapq import merge
@@ -179,7 +180,7 @@ def _ordered(connection: sa.Connection, found: Candidates, question: Question) -
     order = [n for n in scored.order() if rows.may_be_hits[n] and (VECTOR in found.legs or scored.direct[n])]
     if question.weights.distinct and order:
         least = floor(_relevance(scored.total[order[0]]), question.min_relevance, question.mode).least
-        enough = sum(_relevance(scored.total[n]) >= least for n in order[:COMPARED_MAX])
+        enough = bisect(order[:COMPARED_MAX], False, key=lambda n: _relevance(float(scored.total[n])) < least)
         order = repetitions_last(connection, rows, order, enough)
     for n in order:
         position = rows.positions[n]
