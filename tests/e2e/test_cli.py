@@ -1,5 +1,6 @@
-"""The command line as a person meets it: parse, call, print, exit code."""
+"""The command line as a person meets it: help, hints, errors, exit codes, Ctrl-C."""
 
+import inspect
 import json
 import os
 import re
@@ -11,12 +12,17 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.cli import every_command
+from mnemolog.cli.app import COMMANDS, DONE_BY, MODULES, SAME_AS, loaded
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.switching import agent_stream
+from mnemolog.infra.version import this_version
 from tests.e2e.conftest import Ran
+from tests.integration.test_encoder import tiny_model
 
 pytestmark = pytest.mark.local
+
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
 
@@ -195,3 +201,289 @@ def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, option
     # Offline there is no such model; online it cannot be loaded.
     why = "without a model" if options[0] == "none" else "no model 'no-such-model'|cannot be loaded"
     assert re.search(why, refused(ran, 1 if options[0] == "none" else 2))
+
+
+@pytest.fixture
+def two_sessions(folder):
+    """A store with two sessions, closed."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip-1", scope="acme/alice").record("user", "My dog is called Rex.")
+        store.start_session("a:b-2", scope="acme/bob", agent="ada").record("user", "Tea, please.")
+    return folder
+
+
+def callback_of(name):
+    """The function of a command, such as `checkpoint create`."""
+    group, _, subcommand = name.partition(" ")
+    return (loaded(group).commands[subcommand] if subcommand else loaded(group)).callback
+
+
+def test_help_is_there_in_each_way_that_people_ask_for_it(run):
+    """`-h`, `help COMMAND` and `--help`; of groups also without an option. So is the version."""
+    for asked in ("--version", "version"):
+        assert run(asked).stdout == f"mnemolog {this_version()}\n"
+    for ways in (
+        [("recall", "-h"), ("help", "recall"), ("recall", "--help")],
+        [("help", "checkpoint", "create"), ("checkpoint", "create", "-h")],
+        [("memory",), ("memory", "-h"), ("help", "memory")],
+        [(), ("help",), ("-h",)],
+    ):
+        (shown,) = {run(*words) for words in ways}
+        assert shown.returncode == 0
+        assert shown.stdout.startswith("Usage: mnemolog")
+
+
+def test_help_lists_commands_in_the_order_in_which_a_person_meets_them(run):
+    """From the first step to maintenance, one line each at 80 columns."""
+    first = run("--help").stdout
+    assert re.findall(r"^(\S.*):$", first, re.M) == ["Options", "Start"]
+    assert f"`mnemolog more` lists all {len(MODULES)} commands" in first
+    shown = run("more").stdout
+    assert re.findall(r"^(\S.*):$", shown, re.M) == ["Options", *COMMANDS]
+    names = re.findall(r"^  ([a-z-]+) ", shown.partition("Start:")[2], re.M)
+    assert names == list(MODULES)
+    assert names[:4] == ["init", "record", "import", "recall"]
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_every_command_has_help_with_an_example_that_can_be_copied(run, monkeypatch):
+    """Each example is on one line, however narrow the terminal is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    for name in every_command():
+        shown = run(*name.split(), "--help").stdout
+        assert re.search(rf"^  Example: .*mnemolog {name}\b", shown, re.M), name
+        examples = re.findall(r"Example: (.*)", inspect.getsource(callback_of(name)))
+        assert [line for line in examples if f"  Example: {line}\n" not in shown] == []
+
+
+@pytest.mark.parametrize("word", SAME_AS)
+def test_other_words_for_reading_run_the_command(word, run):
+    """`search`, `ls`, `stats`, `timeline`."""
+    assert SAME_AS[word] in MODULES
+    assert run(word, "-h").stdout == run(SAME_AS[word], "-h").stdout
+
+
+@pytest.mark.parametrize("word", DONE_BY)
+def test_other_words_for_writing_name_the_command_that_does_it(word, run):
+    """`delete` explains `forget`, and runs nothing."""
+    ran = run(word, "memory", "trip")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"error: there is no command '{word}'\nhint: ")
+    for named in re.findall(r"`mnemolog ([^`]+)`", ran.stderr):
+        assert run(*[part for part in named.split() if not part.startswith("-")], "-h").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("recal", "'recall'"),
+        ("sess", "'sessions'"),
+        ("statu", "'status' or 'stats'"),
+        ("serch", "'search'"),
+        ("zzz", None),
+    ],
+)
+def test_an_unknown_command_suggests_only_sensible_neighbours(typo, meant, run):
+    """Close spellings and beginnings, or nothing."""
+    ran = run(typo)
+    assert ran.returncode == 2
+    assert re.findall(r"did you mean (.*)\?", ran.stderr) == ([meant] if meant else [])
+
+
+def test_an_error_is_json_where_json_was_asked_for(two_sessions, run):
+    """One line on stdout with class, text, hint and fields; the same words on stderr, the same exit status."""
+    ran = run("show", two_sessions, "nope", "--json")
+    (line,) = ran.stdout.splitlines()
+    error = json.loads(line)["error"]
+    assert ran.returncode == 1
+    assert (error["type"], error["session"]) == ("UnknownSession", "nope")
+    assert ran.stderr == f"error: {error['message']}\nhint: {error['hint']}\n"
+    used = run("recall", two_sessions, "--k", "x", "--json")
+    assert used.returncode == 2
+    assert json.loads(used.stdout)["error"]["type"] == "UsageError"
+    assert "'x'" in json.loads(used.stdout)["error"]["message"]
+    assert json.loads(run("sing", "--json").stdout)["error"]["type"] == "Refused"
+
+
+def test_hints_are_commands_with_the_arguments_that_were_given(two_sessions, tmp_path, run):
+    """They can be copied. An error of a command that only looked does not say that nothing was written."""
+    for words, status in (
+        (("show", two_sessions, "nope"), 1),
+        (("replay", two_sessions, "--to", "99"), 2),
+        (("recall", two_sessions, ""), 2),
+    ):
+        ran = run(*words)
+        assert (ran.returncode, "nothing was" in ran.stderr) == (status, False)
+    missing = tmp_path / "none.jsonl"
+    heads = run("verify", two_sessions, "--heads", missing).stderr
+    assert f"error: {missing}: there is no such file" in heads
+    assert f"`mnemolog head {two_sessions} --append {missing}` creates a file of heads" in heads
+    rebuilt = run("rebuild", two_sessions, "vectors", "--model", "none").stderr
+    assert f"`mnemolog rebuild {two_sessions} vectors --model all-" in rebuilt
+    assert (
+        f"`mnemolog doctor {two_sessions} --model none`"
+        in run("doctor", two_sessions, "--model", "no-such-model").stdout
+    )
+    assert "the closest ids are 'trip-1'" in run("show", two_sessions, "trp-1").stderr
+    assert f"`mnemolog sessions {two_sessions}` lists" in run("show", two_sessions, "nope").stderr
+    assert (
+        f"`mnemolog record {two_sessions} nope hello --start` starts"
+        in run("record", two_sessions, "nope", "hello").stderr
+    )
+    assert (
+        f"`mnemolog checkpoint list {two_sessions} trip-1`"
+        in run("checkpoint", "restore", two_sessions, "trip-1", "x").stderr
+    )
+    assert f"`mnemolog init {two_sessions}-2`" in run("status", f"{two_sessions}-2").stderr
+    assert f"`mnemolog memory list {two_sessions} trip-1`" in run("memory", "get", two_sessions, "trip-1", "x").stderr
+    assert "--metadata" in run("record", two_sessions, "trip-1", "x", "--metadata", "[1]").stderr
+    assert "'--since': " in run("recall", two_sessions, "x", "--since", "nonsense", "--model", "none").stderr
+
+
+def test_a_missing_folder_argument_is_named_in_the_error(two_sessions, run, monkeypatch, tmp_path):
+    """Also where the first word is taken for the folder."""
+    monkeypatch.chdir(tmp_path)
+    for words, also in ((("status",), ""), (("recall", "dog"), "there is no folder 'dog'")):
+        ran = run(*words)
+        assert ran.returncode == 2
+        assert "hint: the first argument is the folder of the store; or set MNEMOLOG_STORE to it" in ran.stderr
+        assert also in ran.stderr
+
+
+def test_an_error_names_the_variable_that_gave_a_wrong_value(two_sessions, run, monkeypatch):
+    """A model, a switch, the level of the log, the store."""
+    assert "missing (from MNEMOLOG_STORE)\n" in run("recall", "dog", store=two_sessions.parent / "missing").stderr
+    wrong = {
+        "MNEMOLOG_MODEL": ("project", two_sessions),
+        "MNEMOLOG_RECEIPTS": ("recall", two_sessions, "dog", "--model", "none"),
+        "MNEMOLOG_LOG": ("status", two_sessions),
+    }
+    for variable, words in wrong.items():
+        with monkeypatch.context() as only_here:
+            only_here.setenv(variable, "/no such thing")
+            ran = run(*words)
+        assert ran.returncode in (1, 2)
+        assert variable in ran.stderr.splitlines()[0]
+
+
+def test_a_folder_that_is_given_wins_over_the_environment(two_sessions, tmp_path, run):
+    """Also one that does not exist yet."""
+    assert run("init", tmp_path / "new", store=two_sessions).returncode == 0
+    assert f"there is no store at {tmp_path / 'typo'}\n" in run("status", tmp_path / "typo", store=two_sessions).stderr
+    assert run("show", "trip-1", store=two_sessions).returncode == 0
+
+
+COMPLETED = {
+    "mnemolog reb": ["rebuild"],
+    "mnemolog checkpoint cr": ["create"],
+    "mnemolog recall memory dog --lin": ["--lineage"],
+    "mnemolog switch memory --reason co": ["compress"],
+}
+
+
+@pytest.mark.parametrize("line", COMPLETED)
+def test_tab_completes_commands_options_and_their_values(line):
+    """Asked as bash asks."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    asked = {**os.environ, **words, "_MNEMOLOG_COMPLETE": "complete_bash", "_TYPER_COMPLETE_ARGS": line}
+    command = [sys.executable, "-m", "mnemolog"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=asked, check=True)
+    assert ran.stdout.split() == COMPLETED[line]
+
+
+def test_help_and_errors_take_no_time(two_sessions):
+    """They import no command but the one that is asked about."""
+    script = (
+        "import sys; from mnemolog.cli import main\ntry: main()\nfinally: print(sorted(sys.modules), file=sys.stderr)"
+    )
+    for words in (["--help"], ["help"], ["sing"], ["delete"], ["--version"]):
+        ran = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+        loaded = ran.stderr.splitlines()[-1]
+        assert "'rich'" not in loaded
+        assert "'mnemolog.store'" not in loaded
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def interrupted(function: str, n: int, *arguments: object) -> str:
+    """The line that a command prints when Ctrl-C arrives at the nth call of a function."""
+    command = [sys.executable, "-m", "tests.children.command_line", function, str(n), *map(str, arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    assert (ran.returncode, ran.stdout) == (130, ""), ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("interrupted: ")
+    assert f"`mnemolog {' '.join(map(str, arguments))}`" in line
+    return line
+
+
+@pytest.fixture
+def hundred_lines(folder):
+    """A store with some turns, closed."""
+    with MemoryStore.open(folder, model=None) as store:
+        for n in range(100):
+            store.session("trip").record("user", f"line {n} about tea", key=str(n))
+    return folder
+
+
+@pytest.fixture
+def conversation(tmp_path):
+    """A file of 2,000 turns."""
+    file = tmp_path / "turns.jsonl"
+    file.write_text(
+        "\n".join(
+            json.dumps({"session": "s", "role": "user", "text": f"line {n}", "key": str(n)}) for n in range(2_000)
+        )
+    )
+    return file
+
+
+def test_an_interrupted_import_says_how_much_is_recorded_and_continues(hundred_lines, conversation, run):
+    """The same command, run again, records the rest."""
+    line = interrupted("record_batch", 3, "import", hundred_lines, conversation, "--no-vectors")
+    with MemoryStore.open(hundred_lines, model=None, background=False) as store:
+        recorded = store.head().position - 101
+    assert recorded == 1_001  # With the start of the session.
+    assert "interrupted: 1,000 turns recorded; to continue, run the same command again: " in line
+    (again,) = re.findall(r"`mnemolog (.*)`", line)
+    report = run(*again.split(), "--json").json
+    assert (report["recorded"], report["already_there"]) == (1_000, 1_000)
+
+
+INTERRUPTED = {
+    "verify": ("walk", 1, "nothing was changed"),
+    "backup": ("_copy", 1, "no backup was made"),
+    "export": ("export_lines", 1, "no file was written"),
+    "replay": ("replay", 1, "to continue"),
+    "copy": ("verify_copy", 1, "copying stopped at 101 of 101 events; events that were copied stay"),
+    "sessions": ("do_executemany", 1, "to continue"),  # While SQLAlchemy waits for SQLite, which brings the views up.
+}
+
+
+@pytest.mark.log_file
+@pytest.mark.parametrize("command", INTERRUPTED)
+def test_an_interrupted_command_says_what_was_kept(command, hundred_lines, tmp_path):
+    """And leaves nothing half made."""
+    function, n, kept = INTERRUPTED[command]
+    target = [tmp_path / "target"] if command in ("backup", "export", "copy") else []
+    assert kept in interrupted(function, n, command, hundred_lines, *target)
+    assert (tmp_path / "target").exists() is (command == "copy")
+    with MemoryStore.open(hundred_lines, model=None, create=False, background=False) as store:
+        assert store.verify().sound
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("command", ["project", "rebuild", "recall"])
+def test_an_interrupted_command_with_a_model_says_what_was_kept(command, hundred_lines, tmp_path, run):
+    """While the model embeds; the next try succeeds."""
+    model = tiny_model(tmp_path / "model")
+    words = (command, hundred_lines, *(["vectors"] if command == "rebuild" else ["tea"] if command == "recall" else []))
+    assert "kept" in interrupted("_encode_batch", 1, *words, "--model", model)
+    assert run(*words, "--model", model).returncode == 0
+
+
+def test_an_interrupt_is_json_too(hundred_lines):
+    """For programs."""
+    command = [sys.executable, "-m", "tests.children.command_line", "walk", "1", "verify", str(hundred_lines), "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    assert json.loads(ran.stdout)["error"]["type"] == "Interrupted"

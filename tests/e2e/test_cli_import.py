@@ -163,7 +163,7 @@ def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_continue
 
 
 def test_ctrl_c_after_the_turns_are_recorded_says_how_many_and_how_to_continue(tmp_path, run, monkeypatch):
-    """While they are indexed. While they are read: test_cli_interrupts.py."""
+    """While they are indexed. While they are read: test_cli.py."""
 
     def stopped(*_arguments, **_options):
         raise KeyboardInterrupt

@@ -29,7 +29,7 @@ from mnemolog.observability.telemetry import HEAD
 from mnemolog.projections import projector
 from mnemolog.server.http import live_events
 from mnemolog.server.http.authentication import VERBS, Caller
-from tests.e2e.test_telemetry import Collected
+from tests.e2e.test_logs import Collected
 from tests.postgres import connect, stoppable_server
 from tests.support import HashEncoder, in_thread, unprivileged, wait_until
 
