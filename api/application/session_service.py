@@ -221,33 +221,22 @@ class Switches:
         self, target: session.SessionLike | None, *, joins: bool = False, **how: Unpack[SwitchHow]
     ) -> Callable[[Transaction], commands.Switched]:
         reason = parse_switch_reason(how["reason"])
-        agent = how.get("agent")
-        leave = how.get("session")
+        leave, at, turns, title = how.get("session"), how.get("at"), how.get("turns"), how.get("title")
         name = None if target is None else session.checked_session_id(session.session_id_of(target, "to"))
         old = None if leave is None else self._visible.state(session.session_id_of(leave))
-        left = here = None if old is None else old.session
-        at = how.get("at")
-        turns = how.get("turns")
-        given_scope = how.get("scope")
-        title = how.get("title")
         if turns is not None:
             _check_one_of(turns, at)
             if reason is not SwitchReason.REWIND:
                 raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
         if name is None and reason is SwitchReason.RESUME:
             raise errors.SwitchRefused(reason, "say which session to resume")
-        scope = None if given_scope is None else self._visible.boundary.one(given_scope)
+        scope = None if how.get("scope") is None else self._visible.boundary.one(how["scope"])
         entered = self._visible.state(name) if name is not None and reason is SwitchReason.RESUME else None
-        scopes = [scope, *(state.started.scope for state in (old, entered) if state is not None)]
-        of = next((item for item in scopes if item is not None), None)
-        agent = self._agents.own(agent if agent is not None or old is None else old.started.agent, of)
-        moved = self._agents.state(agent)
-        if old is None and moved is not None:
-            # Folded before the write lock is taken: under it, states are only looked up.
-            old, here = self._states.latest(moved.current), moved.current
-            of = of if of is not None or old is None else old.started.scope
-        if of is None and reason is SwitchReason.NEW:
-            of = self._asked_for(agent)
+        known = entered if old is None else old
+        of = scope if scope is not None or known is None else known.started.scope
+        agent, moved, of = self._leaving(how.get("agent"), old, of, reason)
+        left = None if old is None else old.session
+        here = moved.current if left is None and moved is not None else left
         to = self._states.id_of(self._agents.new_session_name() if name is None else name, of)
         to = to if entered is None else entered.session
         given = current_request_key() if how.get("key") is None else how["key"]
@@ -270,6 +259,21 @@ class Switches:
             joins=joins,
             key=None if given is None else session.checked_key(given),
         )
+
+    def _leaving(
+        self, given: str | None, old: session.SessionState | None, scope: str | None, reason: SwitchReason
+    ) -> tuple[str, AgentState | None, str | None]:
+        """Return the agent that switches, where it is now, and the scope of a session that it starts."""
+        agent = self._agents.own(given if given is not None or old is None else old.started.agent, scope)
+        moved = self._agents.state(agent)
+        if old is None and moved is not None:
+            # Folded before the write lock is taken: under it, states are only looked up.
+            old = self._states.latest(moved.current)
+        if scope is None and old is not None:
+            scope = old.started.scope
+        if scope is None and reason is SwitchReason.NEW:
+            scope = self._asked_for(agent)
+        return agent, moved, scope
 
     def _asked_for(self, agent: str) -> str:
         """Return the scope of a session that leaves no other one. Raises `InvalidInput` if it has to be given."""
