@@ -267,7 +267,6 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
 
 def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) -> StoreParts:
     """Return the parts of a store, with the services that answer within a boundary."""
-    layout = shared.layout
     log = shared.log
     projections = shared.projections
     forgetting, boundary = shared.forgetting, visible.boundary
@@ -296,9 +295,9 @@ def _assembled(shared: SharedParts, visible: VisibleEvents, *, is_part: bool) ->
         contexts=contexts,
         prefetcher=_prefetcher(shared, agents, recalls, visible),
         audit=AuditService(log, visible, shared.clock, projections, contexts, forgetting),
-        models=ModelService(layout, log, projections, boundary=boundary),
+        models=ModelService(shared.layout, log, projections, boundary=boundary),
         admin=AdminService(
-            *(layout, log, projections, forgetting, shared.nodes, shared.tokens),
+            *(shared.layout, log, projections, forgetting, shared.nodes, shared.tokens),
             retention=RetentionRuns(visible, projections, forgetting, sessions),
             boundary=boundary,
             accept_loss=partial(accept_loss, log, shared.witness),

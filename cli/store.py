@@ -692,12 +692,11 @@ def restore(
     Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys
     """
     with bar("copying", "verifying") as progress:
-        known = () if erasures is None else read_erasures(erasures)
         report = restore_backup(
             backup,
             store,
             keys=keys,
-            erasures=known,
+            erasures=() if erasures is None else read_erasures(erasures),
             revoke_tokens=revoke_tokens,
             dry_run=dry_run,
             progress=progress,
@@ -705,10 +704,13 @@ def restore(
     answer(report, _show_restore, as_json=as_json)
 
 
+def _size_and_time(report: BackupReport | RestoreReport) -> str:
+    return f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+
+
 def _show_backup(report: BackupReport) -> None:
     out = console()
-    size = f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
-    out.line(f"backup {report.target}: log {report.log_id} up to {report.head}; {size}")
+    out.line(f"backup {report.target}: log {report.log_id} up to {report.head}; ", _size_and_time(report))
     out.line(f"head {report.head}:{report.digest}")
     if report.keys is not None:
         out.line(f"keys: {report.keys}")
@@ -719,8 +721,7 @@ def _show_backup(report: BackupReport) -> None:
 def _show_restore(report: RestoreReport) -> None:
     out = console()
     done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
-    size = f"{report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
-    out.line(f"{done}: log {report.log_id} up to {report.head}; {size}")
+    out.line(f"{done}: log {report.log_id} up to {report.head}; ", _size_and_time(report))
     if report.erasures:
         out.line(f"forgotten again: {counted(report.erasures, 'request')}")
     if report.revoked:

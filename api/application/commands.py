@@ -178,8 +178,7 @@ def record_behind(
 
     A turn whose key belongs to forgotten content is skipped.
     """
-    stream = session.session_stream(session_id)
-    _require_version(tx, stream, expected)
+    _require_version(tx, session.session_stream(session_id), expected)
     made: list[Recorded] = []
     for turn, key in turns:
         with suppress(errors.ContentForgotten):  # Forgotten turns are not recorded again.

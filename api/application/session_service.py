@@ -592,8 +592,10 @@ class SessionList:
         within = self._visible.boundary.scopes
         if within:  # Without sessions that inherit from outside.
             items = _grouped(self.page(as_of=as_of, limit=INTEGER_MAX), attrgetter(by))
-            count = session_pages.Group
-            return [count(name=name, sessions=len(of), turns=sum(one.turns for one in of)) for name, of in items]
+            return [
+                session_pages.Group(name=name, sessions=len(of), turns=sum(one.turns for one in of))
+                for name, of in items
+            ]
         views, _, _ = self._projections.to_answer()
         upto = self._moment(as_of).position
         with views.database.reading() as connection:

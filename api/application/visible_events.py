@@ -158,16 +158,16 @@ def _write(visible: VisibleEvents, operation: str, shown: Shown, scope: str | Se
     merged = Shown()
     for first, last in sorted(shown.ranges):
         merged.add(first, last)
-    read = Read(
-        at=to_datetime(SystemClock().now()),
-        actor=current_actor(),
-        operation=operation,
-        scope=((scope,) if isinstance(scope, str) else tuple(scope)) if scope else visible.boundary.scopes,
-        positions=tuple(merged.ranges),
-        refused=refused,
-    )
     if visible.reads is not None:
-        visible.reads.write(read)
+        line = Read(
+            at=to_datetime(SystemClock().now()),
+            actor=current_actor(),
+            operation=operation,
+            scope=((scope,) if isinstance(scope, str) else tuple(scope)) if scope else visible.boundary.scopes,
+            positions=tuple(merged.ranges),
+            refused=refused,
+        )
+        visible.reads.write(line)
 
 
 def gives_back(method: Method) -> Method:
@@ -452,8 +452,13 @@ class VisibleEvents:
         return session.last_seen(state, position, head=position if last is None else last.position)
 
     def _not_begun(self, session_id: str, position: int, *, first: Position) -> errors.OutsideSession:
-        began, last = to_datetime(self.log.recorded_at(first)), self.log.head().position
-        return errors.OutsideSession(session_id, position=position, first=first, last=last, began=began)
+        return errors.OutsideSession(
+            session_id,
+            position=position,
+            first=first,
+            last=self.log.head().position,
+            began=to_datetime(self.log.recorded_at(first)),
+        )
 
     def spans(self, session_id: str, position: int | None = None, *, hidden: bool = False) -> session.Spans:
         """Return the spans of turns that a session sees, now or at a position; with `hidden` also the hidden ones.
