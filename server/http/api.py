@@ -74,7 +74,7 @@ from mnemolog.server.http.problems import (
     problem_response,
     without_content_of_others,
 )
-from mnemolog.server.http.routes import FILES, JSON, JSON_LINES, KEY_HEADER, OCTETS, PREFIX, ROUTES, ZIP, HttpOperation
+from mnemolog.server.http.routes import FILES, JSON, KEY_HEADER, OCTETS, PREFIX, ROUTES, HttpOperation
 from mnemolog.server.http.serialization import (
     PAGE,
     PAGE_MAX,
@@ -463,10 +463,11 @@ class OperationEndpoint:
             caller.require("record", f"{self.operation.name} with a receipt")
         if self._pool in STOPPABLE and (running := request.scope["state"].get(RUNNING)) is not None:
             running.can_stop = True
-        if request.method == "HEAD" and (kinds := FILES.get(self.operation.method)):
-            return Response(media_type=kinds[0])
+        if kinds := FILES.get(self.operation.method):
+            kind = OCTETS if OCTETS in request.headers.get("accept", "") else kinds[0]
+            if request.method == "HEAD":
+                return Response(media_type=kind)
         if self.operation.method is AuditService.export:
-            kind = OCTETS if OCTETS in request.headers.get("accept", "") else JSON_LINES
             return await _streamed(caller, lambda of: exported_lines(of, **arguments), kind)
         condition = Condition(
             (request.scope["raw_path"], request.scope["query_string"]), caller, request.headers.get("if-none-match", "")
@@ -476,7 +477,7 @@ class OperationEndpoint:
                 file = unsent.enter_context(TemporaryFile())
                 await self._made(caller, arguments | {"file": file}, key, condition)
                 unsent.pop_all()  # It is whole, so that what is refused is no file. Sending closes it.
-            return await _streamed(caller, lambda _: _parts(file), ZIP)
+            return await _streamed(caller, lambda _: _parts(file), kind)
         outcome = await self._made(caller, arguments, key, condition)
         vary = request.scope["state"].get("vary", "*")
         headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag, "vary": vary}

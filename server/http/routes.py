@@ -32,9 +32,9 @@ OCTETS: Final = "application/octet-stream"
 ZIP: Final = "application/zip"
 FILES: Final[dict[Method, tuple[str, ...]]] = {
     AuditService.export: (JSON_LINES, OCTETS),
-    AuditService.subject: (ZIP,),
+    AuditService.subject: (ZIP, OCTETS),
 }
-"""Operations whose answer is a file, with its media types."""
+"""Operations whose answer is a file, with its media types. The second one is sent to who asks for it (`Accept`)."""
 EVENT_STREAM: Final = "text/event-stream"
 
 
