@@ -182,6 +182,13 @@ def measured(system: Ranked, data: dict[str, Any] | None) -> dict[str, float]:
     return kinds | {"mean of kinds": sum(kinds.values()) / len(kinds)}
 
 
+def write(path: Path, found: dict[str, Any], answers: dict[str, Any]) -> None:
+    """Write what came out so far: scores, and beside them the ids that were answered."""
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    packed = gzip.compress(json.dumps(answers, separators=(",", ":")).encode(), mtime=0)
+    path.with_name(f"{path.stem}-answers.json.gz").write_bytes(packed)
+
+
 def main() -> None:
     """Run, and write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -200,17 +207,15 @@ def main() -> None:
         of, raw = found["sets"].setdefault(name, {"scores": {}}), answers.setdefault(name, {})
         if data is not None:
             of["questions"] = {kind: len(split["test"]["queries"]) for kind, split in data.items()}
-        for system in (BM25(), MiniLM(), Mnemolog("text"), Mnemolog("hybrid")):
+        for system in (BM25(), Mnemolog("text"), MiniLM(), Mnemolog("hybrid")):
             of["scores"][system.name] = {kind: round(score, 4) for kind, score in measured(system, data).items()}
             print(system.name, of["scores"][system.name], flush=True)
             raw[system.name] = {
                 question: [[id, round(score, 4)] for id, score in answer.items()]
                 for question, answer in system.answers.items()
             }
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-        packed = gzip.compress(json.dumps(answers, separators=(",", ":")).encode(), mtime=0)
-        arguments.json.with_name(f"{arguments.json.stem}-answers.json.gz").write_bytes(packed)
+            if arguments.json:
+                write(arguments.json, found, answers)
 
 
 if __name__ == "__main__":

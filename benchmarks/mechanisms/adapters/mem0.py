@@ -24,6 +24,7 @@ class Adapter(Memory):
         "another model": "another model in `embedder`",
         "index drift": "vectors are rows of Qdrant's local database, which has no index apart",
         "touched": "cells of both databases",
+        "two processes": "Qdrant's folder is for one process: the second is refused; its server takes more",
         "cost": "the model is asked over HTTP on this machine",
     }
 

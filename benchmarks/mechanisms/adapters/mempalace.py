@@ -18,6 +18,8 @@ class Adapter(Memory):
         "correction": "`update_drawer` for what `search` finds, `kg_supersede` for the fact: the graph keeps the old",
         "revocation": "`delete_by_source`: it is gone, and cannot be taken back",
         "erasure": "`delete_drawers`",
+        "touched": "cells of its databases",
+        "two processes": 'a second writer is refused: "palace is held by PID …; wait for it to finish"',
         "another model": 'another model behind `openai-compat`: "accepted silently; run `mempalace repair '
         'rebuild-index` yourself" (docstring of OpenAICompatEmbeddingFunction)',
         "index drift": "the folders of Chroma's HNSW index",

@@ -22,6 +22,7 @@ class Adapter(Memory):
         "correction": "UPDATE by key: what was there before is gone",
         "revocation": "DELETE by source: it is gone, and cannot be taken back",
         "erasure": "DELETE, then VACUUM: https://www.sqlite.org/lang_vacuum.html",
+        "touched": "cells of the table",
         "index drift": "no index: each search compares all vectors",
     }
 
