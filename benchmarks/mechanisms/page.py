@@ -169,7 +169,7 @@ run `python -m benchmarks.mechanisms.one NAME retry out.json` in its environment
 
 One that is whole, [langgraph.py](../../benchmarks/mechanisms/adapters/langgraph.py):
 
-```python
+```python3
 {EXAMPLE.read_text().strip()}
 ```
 

@@ -18,6 +18,7 @@ class Adapter(Memory):
         "retry": "the id of a message: `add_messages` replaces the one with the same id",
         "as of": "the state of an earlier checkpoint: all messages of then",
         "durable": "a checkpoint after each message",
+        "two processes": "all write to one thread: a checkpoint that is made at once with another leaves that one out",
     }
 
     def __init__(self, folder: Path, model: Model) -> None:
