@@ -71,6 +71,8 @@ def section(found: dict[str, Any], scenario: str) -> Iterator[str]:
             numbers = [f"**{text}**" if one else text for text, one in zip(numbers, best, strict=True)]
         said = next((note for note in result["said"] if result["verdict"] == "fails" and not result["counts"]), "")
         yield row(NAMES[name], *([verdict(result)] if ended else []), *numbers, result["how"] or said)
+    if left := [NAMES[name] for name in of(found) if name not in results]:
+        yield f"\nNot measured yet: {', '.join(left)}."
     yield ""
 
 
