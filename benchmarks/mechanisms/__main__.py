@@ -37,7 +37,7 @@ def environment(name: str, folder: Path) -> Path | None:
         uv = Path(sys.executable).with_name("uv")
         asked = ["pip", "install", "-q", "--python", python, "-r", HERE / "requirements" / f"{name}.txt"]
         for command in (["venv", "-q", "--python", sys.executable, python.parent.parent], asked):
-            if subprocess.run([uv, *command], check=False).returncode != 0:
+            if subprocess.run([uv, *map(str, command)], check=False).returncode != 0:
                 return None
     return python
 
@@ -47,10 +47,10 @@ def tried(python: Path, name: str, scenario: str) -> dict[str, Any]:
     root = HERE.parents[1]
     paths = {"PYTHONPATH": os.pathsep.join([str(root), str(root / "src")]) if name == "mnemolog" else str(root)}
     with tempfile.TemporaryDirectory(prefix="mechanisms-") as folder:
-        command = [python, "-m", "benchmarks.mechanisms.one", name, scenario, Path(folder, "result.json")]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        command = [str(python), "-m", "benchmarks.mechanisms.one", name, scenario, str(Path(folder, "result.json"))]
+        nowhere, env = subprocess.DEVNULL, os.environ | paths | {"TMPDIR": folder}
         try:
-            subprocess.run(command, env=os.environ | paths | {"TMPDIR": folder}, timeout=LIMIT_S, check=True, **quiet)
+            subprocess.run(command, env=env, timeout=LIMIT_S, check=True, stdout=nowhere, stderr=nowhere)
             found: dict[str, Any] = json.loads(Path(folder, "result.json").read_text())
         except subprocess.TimeoutExpired:
             said = [f"did not end within {LIMIT_S} seconds"]

@@ -4,6 +4,9 @@ A scenario gets the class of an adapter and an empty folder, and returns a `Resu
 alone, and runs in the environment of the memory.
 """
 
+# Methods of the protocol may be None: each scenario looks before it calls them.
+# mypy: disable-error-code="misc"
+
 from __future__ import annotations
 
 import itertools
@@ -45,7 +48,7 @@ class Result:
 
     verdict: str
     """`holds`, `fails`, `absent`, `not tried` or `measured`."""
-    counts: dict[str, float]
+    counts: dict[str, Any]
     raw: dict[str, list[int]] = field(default_factory=dict)
     """Numbers of the texts that were answered, in the order of the questions; -1 for none of those asked about."""
     said: list[str] = field(default_factory=list)
@@ -179,14 +182,14 @@ def switch(made: type[Memory], folder: Path, adapter: str) -> Result:
         drawn = random.Random(user)
         for _ in range(SWITCHES):
             here, there = drawn.sample(list(sides), 2)
-            memory.enter(user, f"{user}-{here}")  # type: ignore[misc]
-            memory.prefetch(user, drawn.choice(sides[here]).question)  # type: ignore[misc]
+            memory.enter(user, f"{user}-{here}")
+            memory.prefetch(user, drawn.choice(sides[here]).question)
             time.sleep(drawn.uniform(0, 0.003))
-            memory.enter(user, f"{user}-{there}")  # type: ignore[misc]
-            found = memory.prefetched(user)  # type: ignore[misc]
+            memory.enter(user, f"{user}-{there}")
+            found = memory.prefetched(user)
             answers["other"] += any(one.word in text for one in sides[here] for text in found)
-            memory.prefetch(user, drawn.choice(sides[there]).question)  # type: ignore[misc]
-            found = memory.prefetched(user)  # type: ignore[misc]
+            memory.prefetch(user, drawn.choice(sides[there]).question)
+            found = memory.prefetched(user)
             answers["own"] += any(one.word in text for one in sides[there] for text in found)
             answers["other"] += any(one.word in text for one in sides[here] for text in found)
 
@@ -203,9 +206,9 @@ def correction(made: type[Memory], folder: Path, adapter: str) -> Result:
         return Result("absent", {})
     memory, said = made(folder, Model()), told(PAIRS)
     for one in said:
-        memory.set("ann", one.subject, one.text)  # type: ignore[misc]
+        memory.set("ann", one.subject, one.text)
     for one in said:
-        memory.set("ann", one.subject, one.other)  # type: ignore[misc]
+        memory.set("ann", one.subject, one.other)
     answered = Counter[str]()
     for one in said:
         (found,) = memory.find("ann", one.question, 1) or [""]
@@ -228,14 +231,14 @@ def as_of(made: type[Memory], folder: Path, adapter: str) -> Result:
     for one in said:
         memory.set("ann", one.subject, one.text) if memory.set else memory.add("ann", one.text)
     time.sleep(1.1)  # Some know moments by the second.
-    moment = memory.moment()  # type: ignore[misc]
-    before = [memory.find_as_of("ann", one.question, 3, moment) for one in said]  # type: ignore[misc]
+    moment = memory.moment()
+    before = [memory.find_as_of("ann", one.question, 3, moment) for one in said]
     time.sleep(1.1)
     for one in told(LATER, seed=2):
         memory.add("ann", one.text)
     for one in said:
         memory.set("ann", one.subject, one.other) if memory.set else memory.add("ann", one.other)
-    after = [memory.find_as_of("ann", one.question, 3, moment) for one in said]  # type: ignore[misc]
+    after = [memory.find_as_of("ann", one.question, 3, moment) for one in said]
     memory.close()
     same = sum(one == other for one, other in zip(before, after, strict=True))
     answered = sum(one.word in "".join(found) for one, found in zip(said, before, strict=True))
@@ -251,7 +254,7 @@ def revocation(made: type[Memory], folder: Path, adapter: str) -> Result:
     for number, one in enumerate(said):
         source = "good" if number < QUESTIONS else "bad"
         memory.add("ann", one.text, source=source, session=source)
-    memory.distrust("ann", "bad")  # type: ignore[misc]
+    memory.distrust("ann", "bad")
     found = [memory.find("ann", one.question, 5) for one in said]
     kept = sum(any(one.word in text for one in said[QUESTIONS:]) for text in memory.texts("ann"))
     memory.close()
@@ -270,7 +273,7 @@ def erasure(made: type[Memory], folder: Path, adapter: str) -> Result:
         for one in texts:
             memory.add(user, one.text, session=user)
     first(memory, "ann", ann)
-    memory.erase("ann")  # type: ignore[misc]
+    memory.erase("ann")
     memory.close()
     memory = made(folder, Model())
     answers = "".join(text for one in ann for text in memory.find("ann", one.question, 5)) + "".join(
@@ -367,7 +370,7 @@ def spoil(path: Path, way: str, older: Path) -> None:
 
 def touched(made: type[Memory], folder: Path, adapter: str) -> Result:
     """A stored text is changed, and a stored text is removed, behind its back: a read refuses, or an audit says so."""
-    said, counts, heard = told(QUESTIONS), dict[str, float](), list[str]()
+    said, counts, heard = told(QUESTIONS), dict[str, Any](), list[str]()
     for way in ("changed", "removed"):
         place = folder / way
         memory = made(place, Model())
@@ -377,9 +380,9 @@ def touched(made: type[Memory], folder: Path, adapter: str) -> Result:
         memory.close()
         text, other = said[7].text, said[7].other
         if way == "changed":
-            places = (made.edit or behind.edit)(place, text, other)  # type: ignore[func-returns-value]
+            places = (made.edit or behind.edit)(place, text, other)
         else:
-            places = (made.remove or behind.remove)(place, text)  # type: ignore[func-returns-value]
+            places = (made.remove or behind.remove)(place, text)
         if places == 0:
             counts |= {f"{way}: not tried": 1}
             continue
@@ -394,7 +397,7 @@ def touched(made: type[Memory], folder: Path, adapter: str) -> Result:
         heard += notes
         if made.check is not None:
             try:
-                found = [note for note in memory.check() if note not in usual]  # type: ignore[misc]
+                found = [note for note in memory.check() if note not in usual]
             except Exception as error:
                 found = [f"{type(error).__name__}: {str(error)[:160]}"]
             counts[f"{way}: an audit says so"] = bool(found)
@@ -447,7 +450,8 @@ def two_processes(made: type[Memory], folder: Path, adapter: str) -> Result:
 
 def cost(made: type[Memory], folder: Path, adapter: str) -> Result:
     """1,000 texts, or as many as are added in 30 seconds, and 100 questions, one after another, in one process."""
-    memory, said, adds, finds = made(folder, Model()), told(TURNS), [], []
+    memory, said = made(folder, Model()), told(TURNS)
+    adds, finds = list[float](), list[float]()
     for one in said:
         if sum(adds) > 1_000 * SECONDS:
             break
