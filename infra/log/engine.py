@@ -22,7 +22,8 @@ from mnemolog.domain.position import Micros
 from mnemolog.infra.log.seen_head import SeenHead
 
 if TYPE_CHECKING:
-    from mnemolog.infra.log.postgres.nodes import LogHeads, PostgresNodes
+    from mnemolog.infra.log.postgres.heads import LogHeads
+    from mnemolog.infra.log.postgres.nodes import PostgresNodes
 
 EventRow = Sequence[Any]
 """The columns position, stream, version, topic, state, key, recorded_at of an event."""

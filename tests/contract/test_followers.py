@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.infra.log.open import open_log
-from mnemolog.infra.log.postgres import nodes
+from mnemolog.infra.log.postgres import heads
 from mnemolog.infra.log.postgres.address import LogAddress
 from mnemolog.infra.runtime.clock import SystemClock
 from tests.children.forking import in_child
@@ -72,10 +72,10 @@ class Follower:
 def polls_counted(monkeypatch):
     """Collect the number of logs in each query of the thread that watches heads."""
     polls = []
-    poll = nodes._Poller._poll
+    poll = heads._Poller._poll
     with monkeypatch.context() as counting:
         counting.setattr(
-            nodes._Poller, "_poll", lambda self, driver, logs: polls.append(len(logs)) or poll(self, driver, logs)
+            heads._Poller, "_poll", lambda self, driver, logs: polls.append(len(logs)) or poll(self, driver, logs)
         )
         yield polls
 

@@ -46,7 +46,8 @@ from mnemolog.infra.log.postgres.address import (
     require_url,
     without_password,
 )
-from mnemolog.infra.log.postgres.nodes import LogHeads, PostgresNodes
+from mnemolog.infra.log.postgres.heads import LogHeads
+from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.log.seen_head import SeenHead, noted_head
 from mnemolog.infra.log.sqlite.engine import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
@@ -54,7 +55,7 @@ from mnemolog.infra.runtime.files import is_writable, make_folder
 from mnemolog.infra.sqlite import Synchronous
 
 POLL_INTERVAL_S: Final = 10.0
-"""How often followers look for commits themselves: a precaution, since `LogHeads` watches."""
+"""How often followers look for commits themselves: a precaution, since `infra.log.postgres.heads` watches."""
 LOCKED_APPENDS: Final = 32
 """After another process appended, so many appends take the lock first: comparing would often fail again."""
 LOST_TRIES: Final = 3
