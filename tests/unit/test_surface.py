@@ -20,7 +20,8 @@ from pysqlite3 import dbapi2
 import mnemolog
 import mnemolog.eventsourcing
 from mnemolog.domain import errors
-from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.domain.event import Event, RequestedEvent
+from mnemolog.domain.events import EVENT_TYPES, ForeignEvent, Forgotten
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.runtime import files
@@ -156,6 +157,8 @@ def test_every_topic_has_a_golden_sample_and_a_chosen_name():
     """A new event cannot be added without its stored bytes."""
     assert {sample["topic"] for sample in GOLDEN} == set(EVENT_TYPES)
     assert all(re.fullmatch(r"[a-z]+\.[a-z_]+\.v\d+", topic) for topic in EVENT_TYPES)
+    kinds = {*Event.__subclasses__(), *RequestedEvent.__subclasses__()} - {RequestedEvent, ForeignEvent, Forgotten}
+    assert {kind for kind in kinds if kind not in EVENT_TYPES.values()} == set()
 
 
 def test_fields_of_a_newer_writer_are_passed_over_and_missing_ones_get_defaults():
