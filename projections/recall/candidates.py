@@ -163,7 +163,7 @@ def in_windows(connection: sa.Connection, question: Question, *, head: Position)
     parts = (query[:WINDOW], query[WINDOW:-WINDOW], query[-WINDOW:])
     asking = [list(map(str.strip, _ASKING.findall(part))) for part in parts]
     said = Counter(WORD.findall(query.lower()))
-    seldom = {word for word in WORD.findall(" ".join(asking[1]).lower() or query.lower()) if said[word] <= SAID_MAX}
+    seldom = {word for word in WORD.findall(" ".join(asking[1]).lower()) or said if said[word] <= SAID_MAX}
     rare = sorted(seldom - STOP_WORDS, key=lambda word: (said[word], word))[:RARE_MAX]
     stems = {word: row.split() for word, row in zip(rare, stems_of_each(rare, language), strict=True)}
     unindexed = None if language == indexed else language
