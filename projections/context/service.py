@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from functools import cache, partial
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -150,6 +151,9 @@ class Contexts:
         enough = [hit for hit in recall.hits if hit.relevance >= least.least]
         relevant = enough if least.fits else enough[:FEW]
         repeated = queries.turns_at(answer.connection, [at for hit in relevant for at in hit.repeated])
+        superseded = self.recalls.superseded(answer.connection, list(repeated), answer.known)
+        relevant = [_newest(hit, repeated, superseded, answer.words) for hit in relevant]
+        again = {at: hit.position for hit in relevant for at in hit.repeated}
         titles = {hit.session: hit.session_title for hit in relevant}
         packing = Packing(
             wanted.budget,
@@ -172,27 +176,25 @@ class Contexts:
         ended = [item.position for item in standing if item.ended is not None]
         packing.leave_out([LeftOut(kind=BlockKind.STANDING, why=WhyLeftOut.ENDED, position=at) for at in ended])
         later = {} if not least.fits else self._marked([hit.newer for hit in relevant if hit.newer], question, answer)
-        packing.add_turns(list(_turns(relevant, repeated, answer.words, later)))
+        said_at = {at: turn.said_at for at, turn in repeated.items()} | {
+            hit.position: hit.said_at for hit in recall.hits
+        }
+        packing.add_turns(list(_turns(relevant, said_at, answer.words, later)))
         room = packing.left if least.fits else 0
         if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
             others: list[Turn] = []
             with suppress(errors.LogUnreachable):  # The context is complete without replies.
                 others = self._exchanges(question, answer, packing.passages)
-            found = (
-                {hit.position for hit in relevant}
-                | repeated.keys()
-                | {passage.position for passage in packing.passages}
-            )
+            found = {hit.position for hit in relevant} | again.keys() | {item.position for item in packing.passages}
             replies = self._marked([turn for turn in others if turn.position not in found], question, answer)
             packing.add_turns(list(replies.values()), found=False)
-        again = [(at, hit.position) for hit in relevant for at in hit.repeated]
         packing.leave_out(
             [
                 LeftOut(kind=BlockKind.PASSAGE, why=WhyLeftOut.REPETITION, position=at, newer=newest)
-                for at, newest in again
+                for at, newest in again.items()
             ]
         )
-        shown = {passage.position for passage in packing.passages} | {hit.position for hit in relevant}
+        shown = {item.position for item in packing.passages} | {hit.position for hit in relevant} | again.keys()
         below = [hit for hit in recall.hits if hit.position not in shown]
         packing.leave_out([left_out(hit, WhyLeftOut.BELOW_MIN_RELEVANCE) for hit in below])
         packed = packing.packed()
@@ -286,16 +288,39 @@ def _static(state: SessionState, moment: Micros) -> Iterator[Static]:
     yield from map(note_block, notes(state))
 
 
+def _newest(
+    hit: Hit, repeated: Mapping[Position, Turn], superseded: Mapping[Position, Position], words: SoughtWords
+) -> Hit:
+    """Return the turn that said the words of a hit last, in the place of the hit; `repeated` has those before it."""
+    said: list[Hit | Turn] = [hit, *(repeated[at] for at in hit.repeated)]
+    said.sort(key=attrgetter("said_at", "position"))
+    newest = said.pop()
+    older = tuple(turn.position for turn in said)
+    if newest is hit:
+        return replace(hit, repeated=older) if older else hit
+    return replace(
+        hit,
+        position=newest.position,
+        session=newest.session,
+        speaker=newest.speaker,
+        said_at=newest.said_at,
+        text=newest.text,
+        passage=best_passage(newest.text, words, limit=PASSAGE_CHARACTERS_MAX),
+        superseded_by=superseded.get(newest.position),
+        repeated=older,
+    )
+
+
 def _turns(
     hits: Sequence[Hit],
-    repeated: Mapping[Position, Turn],
+    said_at: Mapping[Position, datetime],
     words: SoughtWords,
     later: Mapping[Position, GrowingTurn],
 ) -> Iterator[GrowingTurn]:
     """Yield the turns to show, best first. What the same user said `later` stands behind a turn."""
     seen = {hit.position for hit in hits}
     for hit in hits:
-        also_said = tuple(repeated[at].said_at for at in reversed(hit.repeated) if at in repeated)
+        also_said = tuple(said_at[at] for at in reversed(hit.repeated))
         yield GrowingTurn(len(hit.text), cache(partial(_passage_of, hit, words, also_said=also_said)))
         if hit.newer is not None and hit.newer.position in later.keys() - seen:
             seen.add(hit.newer.position)

@@ -68,7 +68,7 @@ class Hit(Result, frozen=True, kw_only=True):
     newer: Turn | None = None
     """Of the first hit: the most similar statement that the same user made later. It does not say which one holds."""
     repeated: tuple[Annotated[Position, TO_EVENT], ...] = ()
-    """Earlier turns of the same role, speaker and scope with the same words. They are no hits of their own."""
+    """Other turns of the same role, speaker and scope with the same words. They are no hits of their own."""
     superseded_by: Annotated[Position, TO_EVENT] | None = None
     """Of a turn that facts rest on of which none holds: the fact that does, or the retraction (docs/facts.md)."""
     exchange: tuple[Turn, ...] = ()

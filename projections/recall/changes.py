@@ -72,14 +72,14 @@ def put_change_first(
         scored.total[change] += behind + AHEAD
 
 
-def repetitions_last(connection: sa.Connection, rows: Rows, order: Sequence[int], enough: int) -> list[int]:
+def repetitions_last(connection: sa.Connection, rows: Rows, order: Sequence[int]) -> list[int]:
     """Return the order of rows with what was said again, nearly in the same words, behind the first ten others.
 
-    Only the first `enough` rows are put before it. Of many turns that say nearly the same the best two come first, then
+    Of many turns that say nearly the same the best two come first, then
     those that differ most and the last one: they may say something else. A turn differs by each word that it lacks of
     what most of them share, by each number that they do not share, and twice by a word of change.
     """
-    compared = [n for n in order[:COMPARED_MAX] if len(rows.stems[n]) <= REMINDER_CHARACTERS]
+    compared = [n for n in order if len(rows.stems[n]) <= REMINDER_CHARACTERS]
     words = {n: frozenset(rows.stems[n].split()) - NOT_TELLING for n in compared}
     counts = Counter(chain.from_iterable(words.values()))
     # So often, on average, is each word of the first of them in the turns compared, where enough say nearly the same.
@@ -107,14 +107,14 @@ def repetitions_last(connection: sa.Connection, rows: Rows, order: Sequence[int]
             numbers = [word for word in words[n] - shared if not word.isalpha()]
             tells = _CHANGE.search(texts[rows.positions[n]]) is not None
             differs[n] = len(shared - words[n]) + len(numbers) + 2 * tells
-        kept = dict.fromkeys(
-            [*run[:2], *nlargest(KEPT, run, key=differs.__getitem__), max(run, key=rows.positions.__getitem__)]
-        )
+        newest = words[max(run, key=rows.positions.__getitem__)]
+        last = next(n for n in run if words[n] == newest)  # The best of those with its words: one of them is a hit.
+        kept = dict.fromkeys([*run[:2], *nlargest(KEPT, run, key=differs.__getitem__), last])
         rest = [n for n in run if n not in kept]
         again.update(rest)
         for n, place in zip([*kept, *rest], sorted(map(order.index, run)), strict=True):
             ordered[place] = n
-    before = [n for n in ordered[:enough] if n not in again][:FIRST]
+    before = [n for n in ordered if n not in again][:FIRST]
     return [*before, *(n for n in ordered if n not in before)] if again else ordered
 
 

@@ -11,6 +11,7 @@ from bisect import bisect
 from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha256
 from heapq import merge
+from itertools import chain
 from math import exp, isfinite
 from typing import Final, NamedTuple
 
@@ -71,7 +72,7 @@ class Ranking:
         """Known from the first turn on."""
         self._seen: set[Position] = set()
         self.repeated: dict[Position, tuple[Position, ...]] = {}
-        """Earlier turns that a turn stands for, because they say the same."""
+        """Turns that a turn stands for, because they say the same."""
 
     def add(
         self, connection: sa.Connection, found: Sequence[Candidates], *, wanted: int, dropped: Container[Position] = ()
@@ -85,8 +86,12 @@ class Ranking:
         rest = False
         below = 0
         alike = {at: same for some in found for at, same in some.alike.items() if self._question.weights.distinct}
-        ordered = (_ordered(connection, some, self._question) for some in found)
-        for turn in merge(*ordered, key=lambda turn: (-turn.score, turn.position)):
+        # What was said again is put behind only where one order is kept: that of several windows is by score.
+        again_last = self._question.weights.distinct and len(found) == 1
+        ordered = (_ordered(connection, some, self._question, again_last=again_last) for some in found)
+        for turn in (
+            merge(*ordered, key=lambda turn: (-turn.score, turn.position)) if len(found) > 1 else chain(*ordered)
+        ):
             if turn.position in dropped:
                 self._seen.add(turn.position)
                 continue
@@ -103,10 +108,9 @@ class Ranking:
                 below += 1
                 continue
             self._seen.update(same)
-            *older, newest = same
-            if older:
-                self.repeated[newest] = tuple(older)
-            self.turns.append(turn._replace(position=newest))
+            if len(same) > 1:
+                self.repeated[turn.position] = tuple(at for at in same if at != turn.position)
+            self.turns.append(turn)
         if first:
             self._first_stage = len(self.turns)
         full = any(len(leg) >= wanted and self._may_continue(leg) for some in found for leg in some.legs.values())
@@ -158,7 +162,7 @@ def _scores(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]
     return scores
 
 
-def _ordered(connection: sa.Connection, found: Candidates, question: Question) -> Iterator[Ranked]:
+def _ordered(connection: sa.Connection, found: Candidates, question: Question, *, again_last: bool) -> Iterator[Ranked]:
     """Yield ranked turns, best first, ties by position."""
     from mnemolog.projections.recall import scoring  # Imports numpy: load it only for a recall.
 
@@ -178,10 +182,11 @@ def _ordered(connection: sa.Connection, found: Candidates, question: Question) -
         put_change_first(connection, found, found.terms.query, scored, behind_max=question.weights.currency)
     # Text only: a neighbour that contains no word of the query is no hit.
     order = [n for n in scored.order() if rows.may_be_hits[n] and (VECTOR in found.legs or scored.direct[n])]
-    if question.weights.distinct and order:
+    if again_last and order:
         least = floor(_relevance(scored.total[order[0]]), question.min_relevance, question.mode).least
         enough = bisect(order[:COMPARED_MAX], False, key=lambda n: _relevance(float(scored.total[n])) < least)
-        order = repetitions_last(connection, rows, order, enough)
+        placed, relevant = repetitions_last(connection, rows, order[:COMPARED_MAX]), {*order[:enough]}
+        order[:COMPARED_MAX] = [n for n in placed if n in relevant] + [n for n in placed if n not in relevant]
     for n in order:
         position = rows.positions[n]
         ranked = {leg: places[position] for leg, places in ranks.items() if position in places}
