@@ -175,5 +175,5 @@ One that is whole, [langgraph.py](../../benchmarks/mechanisms/adapters/langgraph
 {EXAMPLE.read_text().strip()}
 ```
 
-The adapter of LanceDB was written from this page.
+The adapter of LanceDB was written from the docstrings of the protocol that this page shows.
 """
