@@ -17,7 +17,7 @@ BENCH_FOLDER ?= $(wildcard /dev/shm)
 # Turns of the store of bench-scale.
 N ?= 1000000
 # Conversations that were written for this project, each with its questions beside it.
-CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standing.jsonl %/liftings.jsonl %/requests.jsonl %/statements.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
+CONVERSATIONS ?= examples/project.jsonl $(filter-out %-questions.jsonl %/standing.jsonl %/liftings.jsonl %/requests.jsonl %/statements.jsonl %/summaries.jsonl,$(wildcard benchmarks/conversations/*.jsonl))
 # Extras without a model and without another side's program: their newest versions are tried in the gate.
 NEWEST := client postgres server watch
 RESOLVE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --upgrade $(NEWEST:%=--extra %) pyproject.toml -o

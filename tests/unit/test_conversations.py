@@ -60,3 +60,16 @@ def test_evidence_names_turns_that_exist_and_the_unanswerable_have_none(conversa
     for question in questions:
         assert bool(question["evidence"]) == (question["category"] != "unanswerable"), question
         assert {scope_of[key] for key in question["evidence"]} <= {question["scope"]}, question
+
+
+def test_a_request_for_a_summary_rests_on_three_to_twelve_turns_in_the_order_of_the_conversation():
+    requests = lines_of(WRITTEN / "summaries.jsonl")
+    turns = {path.name: turns_of(path) for path in CONVERSATIONS}
+    assert len(requests) == 30
+    assert len({request["conversation"] for request in requests}) >= 4
+    assert len({request["style"] for request in requests}) >= 5
+    for request in requests:
+        said = [turn["key"] for turn in turns[request["conversation"]] if turn["scope"] == request["scope"]]
+        evidence = request["evidence"]
+        assert evidence == sorted(set(evidence), key=said.index), request
+        assert 3 <= len(evidence) <= 12, request
