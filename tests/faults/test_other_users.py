@@ -70,13 +70,14 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def of_the_owner():
-    """A folder that everybody may enter, with a closed store. Every command has imported what it needs."""
+    """A folder that everybody may enter, with a closed store. Commands and a recall have imported what they need."""
     base = Path(tempfile.mkdtemp())
     base.chmod(0o755)
     with MemoryStore.open(base / "memory", model=None, background=False) as store:
         for text in TEXTS:
             store.session("trip").record("user", text)
         store.rebuild()
+        store.recall("tea")
     shutil.copytree(base / "memory", base / "warm")
     for name in COMMANDS:
         command(name, base / "warm", base / f"warm {name}")
