@@ -67,7 +67,8 @@ def project(tmp_path_factory):
 def test_the_program_of_the_page_and_our_client_compile_and_run(project, tmp_path):
     """First answers are lost: what has a key is sent again and written once, what has none is not. It follows, too."""
     folder, run = project
-    program = re.search(r"^```typescript\n(.*?)^```", (ROOT / "docs/http-api.md").read_text(), re.M | re.S)[1]
+    page = (ROOT / "packages/typescript/README.md").read_text()
+    program = re.findall(r"^```typescript\n(.*?)^```", page, re.M | re.S)[-1]
     (folder / "types.mts").write_text(program.replace("./memory.js", "./src/memory.js"))
     (folder / "client.mts").write_text(PROGRAM)
     run("npx", "tsc", "--strict", "--target", "es2022", "--module", "nodenext", "types.mts", "client.mts")
