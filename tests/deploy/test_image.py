@@ -18,6 +18,7 @@ ROOT = DEPLOY.parents[1]
 ENGINE = """
 set -eu
 ip link set lo up && mount --make-rprivate / && mount --bind {memory} {memory} && mount -o remount,ro,bind /
+if mountpoint -q /dev/shm; then mount -o remount,ro,bind /dev/shm; fi  # Where the files of tests may be.
 cd {memory}
 setpriv --reuid {user} --regid {user} --clear-groups --bounding-set -all --no-new-privs {serve} & served=$!
 for _ in $(seq 100); do {health} 2> /dev/null && break; sleep 0.1; done
