@@ -26,8 +26,8 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE, Posit
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting.results import Certificate, ForgettingStatus, ForgottenEvent, NodeStatus, Remainder, Statements
-from mnemolog.infra.log.engine import PAGE
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.reader import PAGE
 
 
 class Request(NamedTuple):

@@ -51,8 +51,8 @@ from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
 from mnemolog.forgetting.results import AskedQuestion, ForgetReport
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.engine import EventRow
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.reader import EventRow
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import recall_of, scopes_of
 

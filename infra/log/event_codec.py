@@ -25,7 +25,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.position import Micros, Position, Version, is_in_calendar
 from mnemolog.domain.validation import NOT_IN_CALENDAR
 from mnemolog.infra.keys.keyring import Sealer
-from mnemolog.infra.log.engine import LONG_PAGE, PAGE, LogReader
+from mnemolog.infra.log.reader import LONG_PAGE, PAGE, LogReader
 
 _ENCODER: Final = msgpack_encoder("deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}

@@ -24,8 +24,9 @@ from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log import seen_head
 from mnemolog.infra.log.appends import Appends, Followers
-from mnemolog.infra.log.engine import PAGE, EventRow, LogEngine, LogIdentity, LogReader, StagedRow
+from mnemolog.infra.log.engine import LogEngine, LogIdentity, StagedRow
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.reader import PAGE, EventRow, LogReader
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 

@@ -26,8 +26,9 @@ from mnemolog.domain.stream_fold import (
     nothing_known,
     of_epoch,
 )
-from mnemolog.infra.log.engine import LogReader, StagedRow
+from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.reader import LogReader
 
 STREAMS_CACHED_MAX: Final = 10_000
 LATEST: Final = Position(INTEGER_MAX)

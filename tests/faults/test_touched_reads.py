@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 
 from mnemolog import LogDamaged, MemoryStore
-from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.reader import LogReader
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock, HashEncoder

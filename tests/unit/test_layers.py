@@ -181,6 +181,11 @@ def test_no_packages_import_one_another_in_a_ring(inside):
     graphlib.TopologicalSorter(rooms(inside=inside)).prepare()
 
 
+def test_no_modules_import_one_another_in_a_circle():
+    """Also where only types are imported: a module is read after those that it names."""
+    graphlib.TopologicalSorter({name: own_imports(path) & {*MODULES_OF} for name, path in MODULES_OF.items()}).prepare()
+
+
 @pytest.mark.parametrize("package", LIBRARIES_BANNED)
 def test_a_package_does_without_libraries_of_other_layers(package):
     """The domain is pure; each heavy library has one home."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemolog.infra.log.engine import LogReader
+from mnemolog.infra.log.reader import LogReader
 
 
 class PositionsOnly(LogReader):

@@ -26,13 +26,10 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.log.engine import (
     LOG_FORMAT,
-    PAGE_BYTES,
     PLAIN_FORMAT,
-    SPARSE,
     LogConnection,
     LogEngine,
     LogIdentity,
-    LogReader,
     StagedRow,
     altered_triggers,
     moved,
@@ -48,6 +45,7 @@ from mnemolog.infra.log.postgres.address import (
 )
 from mnemolog.infra.log.postgres.heads import LogHeads
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
+from mnemolog.infra.log.reader import PAGE_BYTES, SPARSE, LogReader
 from mnemolog.infra.log.seen_head import SeenHead, noted_head
 from mnemolog.infra.log.sqlite.engine import write_copy
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mnemolog.infra.log.engine import NOT_A_TURN
+from mnemolog.infra.log.reader import NOT_A_TURN
 
 SCHEMA_VERSION: Final = 1
 SCHEMA: Final = "mnemolog"

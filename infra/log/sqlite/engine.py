@@ -28,17 +28,15 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import (
     LOG_FORMAT,
-    NOT_A_TURN,
-    PAGE_BYTES,
     PLAIN_FORMAT,
     LogConnection,
     LogEngine,
     LogIdentity,
-    LogReader,
     StagedRow,
     altered_triggers,
     moved,
 )
+from mnemolog.infra.log.reader import NOT_A_TURN, PAGE_BYTES, LogReader
 from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.runtime.files import as_store_error, make_folder, new_file, read_file, sync

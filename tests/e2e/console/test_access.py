@@ -10,8 +10,8 @@ from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
 from mnemolog.domain.position import to_datetime
-from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.reader import LogReader
 from mnemolog.server.console import history_page
 from mnemolog.server.console.routes import Console
 from mnemolog.server.http import authentication
