@@ -88,7 +88,7 @@ class Ranking:
         alike = {at: same for some in found for at, same in some.alike.items() if self._question.weights.distinct}
         # What was said again is put behind only where one order is kept: that of several windows is by score.
         again_last = self._question.weights.distinct and len(found) == 1
-        ordered = (_ordered(connection, some, self._question, again_last=again_last) for some in found)
+        ordered = (_ordered(connection, some, self._question, dropped, again_last=again_last) for some in found)
         for turn in (
             merge(*ordered, key=lambda turn: (-turn.score, turn.position)) if len(found) > 1 else chain(*ordered)
         ):
@@ -162,7 +162,9 @@ def _scores(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]
     return scores
 
 
-def _ordered(connection: sa.Connection, found: Candidates, question: Question, *, again_last: bool) -> Iterator[Ranked]:
+def _ordered(
+    connection: sa.Connection, found: Candidates, question: Question, dropped: Container[Position], *, again_last: bool
+) -> Iterator[Ranked]:
     """Yield ranked turns, best first, ties by position."""
     from mnemolog.projections.recall import scoring  # Imports numpy: load it only for a recall.
 
@@ -183,7 +185,8 @@ def _ordered(connection: sa.Connection, found: Candidates, question: Question, *
     # Text only: a neighbour that contains no word of the query is no hit.
     order = [n for n in scored.order() if rows.may_be_hits[n] and (VECTOR in found.legs or scored.direct[n])]
     if again_last and order:
-        least = floor(_relevance(scored.total[order[0]]), question.min_relevance, question.mode).least
+        best = next((n for n in order if rows.positions[n] not in dropped), order[0])
+        least = floor(_relevance(scored.total[best]), question.min_relevance, question.mode).least
         enough = bisect(order[:COMPARED_MAX], False, key=lambda n: _relevance(float(scored.total[n])) < least)
         placed, relevant = repetitions_last(connection, rows, order[:COMPARED_MAX]), {*order[:enough]}
         order[:COMPARED_MAX] = [n for n in placed if n in relevant] + [n for n in placed if n not in relevant]
