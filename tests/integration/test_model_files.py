@@ -137,6 +137,8 @@ def test_the_default_model_runs_from_a_folder_or_the_cache_of_the_hub_without_to
     assert json.loads(done.stdout)["hits"][0]["text"] == "The dog is called Nero."
 
 
+ONLINE = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""With telemetry, the library also asks once a day which programs are agents, and keeps that in the user's home."""
 ON_HUB = [*_MINILM_FILES, "pytorch_model.bin", "onnx/model.onnx"]
 
 
@@ -179,7 +181,7 @@ def test_the_default_model_is_fetched_from_its_hub_in_one_revision_and_checked(t
         store.start_session("s").record("user", "The dog is called Nero.")
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
         threading.Thread(target=hub.serve_forever, daemon=True).start()
-        there = os.environ | {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}"}
+        there = os.environ | ONLINE | {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}"}
 
         def recalled(cache, *options):
             asked = ["recall", str(tmp_path / "memory"), "a pet's name", "--json", *options]
@@ -202,7 +204,7 @@ def test_the_default_model_is_fetched_from_its_hub_in_one_revision_and_checked(t
 
 def test_a_hub_that_is_away_is_told_with_the_other_ways(monkeypatch, tmp_path):
     """Neither the package nor a cache has the model. It is asked once, not six times in 24 seconds."""
-    away = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    away = os.environ | ONLINE | {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     asked = ["recall", str(tmp_path / "memory"), "tea", "--mode", "vector", "--model", NAME]
     with MemoryStore.open(tmp_path / "memory", model=None) as store:
         store.start_session("s").record("user", "green tea")
