@@ -1,7 +1,8 @@
 """Settings of Sphinx for the documentation site: `make docs`, ADR 27.
 
 The pages are read where they lie, so that their links work on the site as in the repository. Navigation comes from the
-headings and links of docs/README.md. The reference is written before each build, by `reference.py` beside this file.
+headings and links of docs/README.md, and below them of the pages in INDEXES. The reference is written before each build,
+by `reference.py` beside this file.
 """
 
 from __future__ import annotations
@@ -51,17 +52,20 @@ suppress_warnings = ["ref.python"]  # `bytes` in an annotation is a type; result
 
 _GROUP = re.compile(r"^## (.+)\n\n((?:(?:-|\d\.) .*\n(?:  .*\n)*)+)", re.MULTILINE)
 _LINK = re.compile(r"^(?:-|\d\.) \[([^]]*)\]\(([^)#]+)\)", re.MULTILINE)
+INDEXES = ("CONTRIBUTING", "docs/reports/README")
+"""Pages with lists of pages for contributors."""
 
 
-def navigation() -> dict[str, list[str]]:
-    """Return the lines of docs/README.md by heading, as Sphinx writes them: `title <page>`."""
-    contents = (ROOT / "docs" / "README.md").read_text()
+def navigation(index: str = "docs/README") -> dict[str, list[str]]:
+    """Return the pages that a page lists, by heading, as Sphinx writes them: `title <page>`."""
+    page = ROOT / f"{index}.md"
     return {
         heading: [
-            f"{title} </{(ROOT / 'docs' / target).resolve().relative_to(ROOT).with_suffix('')}>"
+            f"{title} </{(page.parent / target).resolve().relative_to(ROOT).with_suffix('')}>"
             for title, target in _LINK.findall(links)
         ]
-        for heading, links in _GROUP.findall(contents)
+        for heading, links in _GROUP.findall(page.read_text())
+        if _LINK.search(links)
     }
 
 
@@ -71,6 +75,8 @@ def _add_navigation(app: Any, name: str, source: list[str]) -> None:
         groups["Reference"] = [*reference.PAGES, *groups["Reference"]]
         source[0] += "".join(_toctree(pages, caption=heading) for heading, pages in groups.items())
         source[0] += _toctree(["docs/README"])
+    elif name in INDEXES:
+        source[0] += "".join(_toctree(pages) for pages in navigation(name).values())
     elif name in ("docs/adr/README", "docs/adapters/README"):
         folder = ROOT / Path(name).parent
         source[0] += _toctree(sorted(f"/{folder.relative_to(ROOT)}/{p.stem}" for p in folder.glob("[a-z0-9]*.md")))
@@ -90,7 +96,8 @@ def _make_index(app: Any, error: Exception | None) -> None:
 def _make_llms_txt(app: Any, error: Exception | None) -> None:
     """Write the pages as one text, in the order of the navigation: https://llmstxt.org."""
     if error is None and app.builder.name == "html":
-        listed = [line.partition("</")[2].rstrip(">") for lines in navigation().values() for line in lines]
+        groups = [lines for index in ("docs/README", *INDEXES) for lines in navigation(index).values()]
+        listed = [line.partition("</")[2].rstrip(">") for lines in groups for line in lines]
         pages = [
             ROOT / f"{page}.md" for page in ["README", *listed] if "/reports/" not in page and "CHANGELOG" not in page
         ]

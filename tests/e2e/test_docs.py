@@ -116,9 +116,13 @@ def test_links_of_a_page_lead_to_files_and_headings(page):
     assert broken_links(page) == []
 
 
+FOLDERS = ("adapters", "adr", "reports")
+"""Folders of pages with an index."""
+
+
 def test_every_page_is_in_the_table_of_contents():
-    """docs/README.md lists them, as the site does. Adapters and decisions have lists of their own."""
-    contents = ["docs/README.md", "docs/adapters/README.md", "docs/adr/README.md"]
+    """docs/README.md lists them, as the site does. Adapters and pages for contributors have lists of their own."""
+    contents = ["docs/README.md", "CONTRIBUTING.md", *(f"docs/{folder}/README.md" for folder in FOLDERS)]
     listed = {
         str(((ROOT / page).parent / path).resolve().relative_to(ROOT)) for page in contents for path, _ in links(page)
     }
