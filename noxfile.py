@@ -82,7 +82,7 @@ def cloudevents(session: nox.Session) -> None:
 
 @nox.session
 def frameworks(session: nox.Session) -> None:
-    """LlamaIndex and Pydantic AI: the lines of docs/frameworks.md."""
+    """LlamaIndex and Pydantic AI: `examples/llama_index_memory.py` and `examples/pydantic_ai_history.py`."""
     run_against(session, "frameworks", "llama-index-core", "pydantic-ai-slim")
 
 

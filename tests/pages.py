@@ -73,7 +73,7 @@ def _run(source: str, name: Path, *, flags: int, compare: bool) -> dict[str, obj
 def run_framework_block(page: str, name: str) -> dict[str, Any]:
     """Run the block of a page that has this name in it, fenced as `py`: it needs a framework. Return its names."""
     (code,) = [block for block in _FRAMEWORK.findall((ROOT / page).read_text()) if name in block]
-    defined: dict[str, Any] = {"__name__": "docs", "code": [line for line in code.splitlines() if line]}
+    defined: dict[str, Any] = {"__name__": "docs"}
     exec(compile(code, f"{page}, {name}", "exec"), defined)
     return defined
 

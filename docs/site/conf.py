@@ -1,8 +1,8 @@
 """Settings of Sphinx for the documentation site: `make docs`, ADR 27.
 
 The pages are read where they lie, so that their links work on the site as in the repository. Navigation comes from the
-headings and links of docs/README.md, and below them of the pages in INDEXES. The reference is written before each build,
-by `reference.py` beside this file.
+headings and links of docs/README.md, and below them of the pages in INDEXES. The reference is written before each
+build, by `reference.py` beside this file.
 """
 
 from __future__ import annotations
