@@ -5,5 +5,5 @@
 middle of it. `script` makes scripts from a seed, `running` runs many and shrinks what fails.
 
 A new operation of the store is one method of one of these classes, a line in `script.WEIGHTS`, and a fact in `model`
-if it appends an event of a new kind.
+and a case in `adopting` if it appends an event of a new kind.
 """
