@@ -3,7 +3,7 @@
 Needs Python alone. Every line must follow from the one before it, up to the last; with a head that was noted elsewhere
 the log must also be the one that is remembered. The certificate of an erasure is derived from the log again, and must
 be the same; what no log can prove is printed as stated only. The files in a person's file must be those that its
-manifest names. docs/format.md says how digests are made and what events hold. Without FILE it reads standard input.
+manifest names. docs/format.md says how digests are made. Without FILE it reads standard input.
 Exit status: 0 sound, 3 not, 2 nothing to verify.
 """
 

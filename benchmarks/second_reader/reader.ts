@@ -1,4 +1,4 @@
-/** Reads and checks a log or an export of mnemolog. Written from docs/format.md alone, with nothing but Node.
+/** Reads and checks a log or an export of mnemolog. Written from docs/format*.md alone, with nothing but Node.
  *
  *     node reader.ts MEMORY/log.db [--keys MEMORY/keys.db [--wrapped-with HEX]] [--at MICROSECONDS]
  *     node reader.ts export.jsonl

@@ -288,9 +288,9 @@ def test_the_examples_of_sessions_and_of_an_agent_run(capsys, monkeypatch):
     assert len((ROOT / "examples" / "agent.py").read_text().splitlines()) <= 80
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+FORMAT, EVENTS_PAGE = ((ROOT / "docs" / name).read_text() for name in ("format.md", "format-events.md"))
 COMMON = {field.name: field for field in msgspec.structs.fields(Event)}
-"""The fields of every event have one row."""
+"""The fields of every event stand once, above those of single topics."""
 WORDS = {
     "str": "text",
     "int": "integer",
@@ -311,48 +311,47 @@ def type_in_words(annotation):
     text = re.sub(r"<(?:class|enum) '([\w.]+)'>", r"\1", str(annotation)).replace("typing.", "")
     text = re.sub(r"(?:\w+\.)+(\w+)", r"\1", text)
     text = re.sub(r"Optional\[(\w+)\]", r"\1 | None", text)
-    text = re.sub(r"Literal\['(\w+)', '(\w+)'\]", r"`\1` | `\2`", text)
+    text = re.sub(r"Literal\['(\w+)', '(\w+)'\]", r'"\1" | "\2"', text)
     text = re.sub(r"\w+", lambda word: WORDS.get(word[0], word[0]), text)
-    return text.replace(" | ", " or ").replace("[", " of ").replace("]", "").replace("text, ", "text to ")
+    return text.replace(" | ", " or ").replace("[", " of ").replace("]", "").replace("map of text, ", "map of ")
 
 
-def default_in_words(field):
-    if field.default is not msgspec.NODEFAULT:
-        return f"`{msgspec.json.encode(field.default).decode()}`"
-    if field.default_factory is not msgspec.NODEFAULT:
-        return f"`{msgspec.json.encode(field.default_factory()).decode()}`"
-    return "always stored"
+def line_of(field, annotation):
+    """A field as the page shows it: `name: type = default`, and `?` for one that is nil by default."""
+    text = f"    {field.encode_name}: {type_in_words(annotation)}"
+    if field.default is None:
+        return f"{text.removesuffix(' or nil')}?"
+    made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return text if made is msgspec.NODEFAULT else f"{text} = {msgspec.json.encode(made).decode()}"
 
 
-def rows(topic):
-    """The rows of the page's table for a topic, made from the code."""
-    kind = EVENT_TYPES[topic]
+def lines_of(kind, fields):
+    """The lines of the page for these fields of an event, made from the code."""
     hints = get_type_hints(kind)
-    return [
-        f"| `{topic}` | `{field.encode_name}` | {type_in_words(hints[field.name])} | {default_in_words(field)} |"
-        for field in msgspec.structs.fields(kind)
-        if field.name not in COMMON
-    ] or [f"| `{topic}` | | | |"]
+    return [line_of(field, hints[field.name]) for field in fields]
 
 
-def test_the_page_has_every_field_of_every_event_and_of_an_export():
-    """Its name as stored, its type, its default: who adds an event or a field writes it down.
+def test_the_page_has_every_field_of_every_event():
+    """Name as stored, type and default, in the order of the code: who adds an event or a field writes it down."""
+    written = {}
+    for block in re.findall(r"^```text\n(.*?)^```$", EVENTS_PAGE, re.MULTILINE | re.DOTALL):
+        topic = ""
+        for line in block.splitlines():
+            topic = topic if line.startswith(" ") else line
+            written.setdefault(topic, []).extend([line] if line.startswith(" ") else [])
+    assert written.pop("") == lines_of(Event, COMMON.values())
+    assert written == {
+        topic: lines_of(kind, [field for field in msgspec.structs.fields(kind) if field.name not in COMMON])
+        for topic, kind in EVENT_TYPES.items()
+    }
 
-    The fields that every event has stand once, above those of single topics.
-    """
-    for topic in EVENT_TYPES:
-        written = [line for line in PAGE.splitlines() if line.startswith(f"| `{topic}` |")]
-        assert written == rows(topic), topic
-    written = [line for line in PAGE.splitlines() if line.startswith("| every topic |")]
-    hints = get_type_hints(Event)
-    assert written == [
-        f"| every topic | `{name}` | {type_in_words(hints[name])} | {default_in_words(COMMON[name])} |"
-        for name in COMMON
-    ]
+
+def test_the_page_has_every_field_of_an_export():
+    """Of each kind of line."""
     for line in (export.ExportHeader, export.ExportedEvent, export.ExportTrailer):
         tag = line.__struct_config__.tag
         for name in line.__struct_encode_fields__:
-            assert re.search(rf"^\| `{tag}` \| `{name}` \|", PAGE, re.MULTILINE), name
+            assert re.search(rf"^\| `{tag}` \| `{name}` \|", FORMAT, re.MULTILINE), name
 
 
 def test_the_page_has_the_layout_of_the_file(tmp_path):
@@ -362,7 +361,7 @@ def test_the_page_has_the_layout_of_the_file(tmp_path):
     connection = dbapi2.connect(str(tmp_path / LOG_FILE))
     made = [row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
     connection.close()
-    page = " ".join(PAGE.split())
+    page = " ".join(FORMAT.split())
     for statement in made:
         if "sqlite_sequence" not in statement:
             assert " ".join(statement.split()) in page
