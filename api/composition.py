@@ -54,7 +54,7 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.session import SessionParts
 
 _MODEL = "name or folder of a SentenceTransformer, or an object; None for text only (docs/models.md)"
-_RERANKER = "name or folder of a CrossEncoder, or an object, that reorders the best turns (docs/recall.md)"
+_RERANKER = "name or folder of a CrossEncoder, or an object, that reorders the best turns (docs/ranking.md)"
 
 
 class StoreOptions(TypedDict, total=False):

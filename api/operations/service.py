@@ -156,7 +156,7 @@ class AdminService:
         - `language`: `en`, `de`, `fr`, `es`, `pt` or `it`, or the English name
 
         The next read of each process indexes all turns again. Recalls as of an earlier position still use the language
-        of then (docs/recall.md). Raises `InvalidInput`.
+        of then (docs/ranking.md). Raises `InvalidInput`.
         """
         return self._log.appends.transact(partial(commands.choose_language, wanted=parse_language(language)))
 

@@ -129,7 +129,7 @@ class Recall(Result, frozen=True, kw_only=True):
     topic: str = ""
     """What was searched for: the query, its topic, or up to three parts of a long query, one below the other."""
     min_relevance: float = 0.0
-    """Turns of less relevance are left out: as given, or the floor that suits the best hit (docs/recall.md)."""
+    """Turns of less relevance are left out: as given, or the floor that suits the best hit (docs/ranking.md)."""
     fits: bool = True
     """Whether something fits the question well. If not, and no `min_relevance` was given, there are at most 5 hits."""
     receipt: Position | None = None

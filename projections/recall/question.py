@@ -222,7 +222,7 @@ class SearchOptions(TurnFilters, total=False):
     min_relevance: Annotated[
         float | None, Option("leave out turns of less relevance, from 0 to 1; None for a floor that suits the best hit")
     ]
-    weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/recall.md)")]
+    weights: Annotated[Weights | None, Option("how much each part of the score counts (docs/ranking.md)")]
     order: Annotated[
         Order | None, Option("`time` to ask in which order the user said things; None: as the query is understood")
     ]

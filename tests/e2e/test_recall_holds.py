@@ -26,7 +26,7 @@ MODES = ("hybrid", "vector", "text")
 many = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-# Against a program that knows the formulas of docs/recall.md, and nothing of indexes.
+# Against a program that knows the formulas of projections/recall/scoring.py, and nothing of indexes.
 
 
 def naive(turns, visible, query, k):
