@@ -2,10 +2,10 @@
 
 python -m benchmarks.outside.lmeb FOLDER... --json lmeb.json
 
-A folder has turns.jsonl and questions.jsonl, in the shape that docs/recall.md describes. Where the official data can be
-had, `--official` has mteb load them instead. BM25 and MiniLM are run by the same code on the same copy. Every system
-ranks the turns of the question's conversation; the measure is NDCG at 10, its mean for each kind of question, and the
-mean of these.
+A folder has turns.jsonl and questions.jsonl, in a shape of `benchmarks.quality.shapes`. Where the official data can
+be had, `--official` has mteb load them instead. BM25 and MiniLM are run by the same code on the same copy. Every
+system ranks the turns of the question's conversation; the measure is NDCG at 10, its mean for each kind of question,
+and the mean of these.
 """
 
 from __future__ import annotations
