@@ -36,7 +36,7 @@ from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.question import RANKING
-from mnemolog.projections.recall.receipts import recall_of
+from mnemolog.projections.recall.service import recall_of
 from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
 from mnemolog.projections.sql.queries import positions_in
 

@@ -35,8 +35,15 @@ from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.question import VECTOR
 from mnemolog.projections.recall.ranking import Page
-from mnemolog.projections.recall.receipts import question_of, question_today, recall_of, scopes_of
-from mnemolog.projections.recall.service import Basis, Recalls, basis_of
+from mnemolog.projections.recall.service import (
+    Basis,
+    Recalls,
+    basis_of,
+    question_of,
+    question_today,
+    recall_of,
+    scopes_of,
+)
 
 NO_ANSWER: Final = (
     errors.InvalidInput,

@@ -54,7 +54,7 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.reader import EventRow
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.recall.receipts import recall_of, scopes_of
+from mnemolog.projections.recall.service import recall_of, scopes_of
 
 Kind = TypeVar("Kind", bound=Event)
 

@@ -1,4 +1,4 @@
-"""Answer questions as of a position of the log.
+"""Answer questions as of a position of the log, and keep receipts of the answers.
 
 The present is a position like any other. So a later page, a recall `as_of` an earlier position and the audit of a
 receipt use the same code as the first answer.
@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import sqlalchemy as sa
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import Hint, again
-from mnemolog.domain.events import RECALLS_STREAM, Event, RecallServed
+from mnemolog.domain.events import RECALLS_STREAM, ContextServed, Event, RecallServed
 from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.limits import checked_number
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, When, checked_position, to_datetime
-from mnemolog.domain.scope import UNBOUNDED, Boundary
+from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, When, checked_by, checked_position, to_datetime
+from mnemolog.domain.scope import UNBOUNDED, Boundary, Scope, Scopes
 from mnemolog.domain.session import Spans, cut, own
+from mnemolog.domain.structured_log import TRACEPARENT
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
@@ -32,18 +34,25 @@ from mnemolog.projections.recall.candidates import Candidates, Offer, from_views
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import (
+    MODES,
     RANKING,
     TEXT,
     VECTOR,
+    About,
+    Asked,
     Cursor,
     Floor,
+    Order,
     Question,
+    Superseded,
+    Weights,
     cursor_refused,
     decode_cursor,
     encode_cursor,
+    one_of,
+    stored_weights,
 )
 from mnemolog.projections.recall.ranking import Page, Ranking
-from mnemolog.projections.recall.receipts import model_of, receipt_of
 from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.sql import distrust, fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
@@ -122,14 +131,50 @@ class Served(NamedTuple):
 
     def receipt(self) -> RecallServed:
         """Return the receipt."""
-        answer = self.answer
-        return receipt_of(
-            self.question,
-            answer.recall,
-            scores=answer.scores,
-            page=self.page,
-            model=answer.vectors,
-            moment=answer.known.valid_at,
+        question, answer, model = self.question, self.answer.recall, self.answer.vectors
+        return RecallServed(
+            query=question.query,
+            k=question.k,
+            mode=question.mode,
+            head=answer.head,
+            moment=self.answer.known.valid_at,
+            as_of=answer.as_of is not None,
+            scope=question.scopes[0] if len(question.scopes) == 1 else "",
+            scopes=list(question.scopes) if len(question.scopes) > 1 else [],
+            session=question.session,
+            asked_in=question.asked_in,
+            asked_for=question.asked_for,
+            lineage=question.lineage,
+            beside=None if question.beside is None else list(question.beside),
+            hidden=question.hidden,
+            roles=list(question.roles),
+            speakers=list(question.speakers),
+            since=question.since,
+            until=question.until,
+            by=question.by,
+            metadata=question.metadata,
+            min_relevance=question.min_relevance,
+            asked=question.asked,
+            superseded=question.superseded,
+            order=question.order,
+            about=question.about,
+            cover=question.cover,
+            kind=answer.kind,
+            topic_searched=answer.topic if answer.topic != question.query else "",
+            alone=question.alone,
+            passed_over=self.page.passed_over,
+            candidates=self.page.offered(question.mode),
+            ranking=RANKING,
+            weights=to_builtins(question.weights),
+            reranker=answer.reranker or "",
+            vectors_to=answer.vectors_cover,
+            model=answer.model,
+            model_name="" if model is None else model.encoder.name,
+            hits=[hit.position for hit in answer.hits],
+            scores=self.answer.scores,
+            ranks={leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs},
+            around=sorted({turn.position for hit in answer.hits for turn in hit.others}),
+            traceparent=TRACEPARENT.get(),
         )
 
 
@@ -138,11 +183,16 @@ def basis_of(served: RecallServed) -> Basis:
     cover = None if served.vectors_to is None else Position(served.vectors_to)
     fixed = None if served.mode == TEXT else Fixed(cover, served.model)
     page = Page(served.k, served.passed_over, served.candidates)
+    model = None
+    if served.model is not None:
+        model = Activation(
+            position=Position(served.head), fingerprint=served.model, model=served.model_name, dimension=0
+        )
     return Basis(
         Position(served.head),
         page,
         fixed,
-        model_of(served),
+        model,
         moment=served.moment,
         reranked=bool(served.reranker),
     )
@@ -507,3 +557,56 @@ def _require(answer: Recall, min_position: int) -> None:
     if answer.vectors_cover is None or reached < min_position:
         why = answer.unavailable_legs.get(VECTOR) or answer.vectors_lag or "they were replaced meanwhile"
         raise errors.ProjectionBehind("vectors", behind_events=min_position - reached, why=why)
+
+
+def question_of(served: RecallServed) -> Question:
+    """Return the question of a receipt. Raises `InvalidInput` if it was ranked by another ranking than today's."""
+    return _question(served, stored_weights(served.ranking, served.weights))
+
+
+def question_today(served: RecallServed) -> Question:
+    """Return the question of a receipt with today's ranking and the receipt's weights.
+
+    Raises `InvalidInput` if the receipt has weights of its own for another ranking: today's has no such weights.
+    """
+    if served.ranking != RANKING and served.weights.keys() - {"distinct"}:
+        why = f"the receipt has weights of {served.ranking}, and today's ranking is {RANKING}"
+        raise errors.InvalidInput("weights", why)
+    return _question(served, stored_weights(RANKING, served.weights))
+
+
+def scopes_of(served: RecallServed) -> Scopes:
+    """Return the scopes that a question was limited to, none for none."""
+    return tuple(map(Scope, served.scopes or filter(None, (served.scope,))))
+
+
+def _question(served: RecallServed, weights: Weights) -> Question:
+    return Question(
+        query=served.query,
+        k=served.k,
+        mode=one_of("mode", served.mode, MODES),
+        scopes=scopes_of(served),
+        session=served.session,
+        lineage=served.lineage,
+        beside=None if served.beside is None else tuple(map(Scope, served.beside)),
+        hidden=served.hidden,
+        roles=tuple(served.roles),
+        speakers=tuple(served.speakers),
+        since=None if served.since is None else Micros(served.since),
+        until=None if served.until is None else Micros(served.until),
+        by=checked_by(served.by),
+        metadata=served.metadata,
+        min_relevance=served.min_relevance,
+        asked=cast(Asked, served.asked),
+        superseded=cast(Superseded, served.superseded),
+        order=cast(Order | None, served.order),
+        about=cast(About | None, served.about),
+        cover=served.cover,
+        alone=served.alone,
+        weights=weights,
+    )
+
+
+def recall_of(receipt: RecallServed | ContextServed) -> RecallServed:
+    """Return the recall behind a receipt."""
+    return receipt.recall if isinstance(receipt, ContextServed) else receipt

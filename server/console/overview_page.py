@@ -16,7 +16,7 @@ from mnemolog.domain.errors import OutsideScope, sentence
 from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.projections.recall.receipts import recall_of
+from mnemolog.projections.recall.service import recall_of
 from mnemolog.projections.sql.session_pages import Group
 from mnemolog.server.console.history_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
