@@ -16,9 +16,10 @@ import typer
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.application.facts import Distrust
 from mnemolog.application.visible_events import Read
+from mnemolog.audit.diff import Diff, SessionDiff
 from mnemolog.audit.effects import Effects
+from mnemolog.audit.exports import LogExport
 from mnemolog.audit.receipt_audit import Judgement, receipt_at
-from mnemolog.audit.results import Diff, LogExport, SessionDiff
 from mnemolog.audit.subject import SubjectFile
 from mnemolog.cli.app import AsJson, Command, Refused, Store, StoreCommand, app, fail
 from mnemolog.cli.command import (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mnemolog.adapters.importers.import_files import FilePreview, ImportReport, holds_turns, import_files, preview_files
-from mnemolog.audit.exports import import_log, is_log_export
-from mnemolog.audit.results import LogImport
+from mnemolog.audit.exports import LogImport, import_log, is_log_export
 from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
 from mnemolog.cli.command import (
     DryRun,

@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.adapters.support.store_access import begin_session
 from mnemolog.application.session_service import SwitchHow
-from mnemolog.audit.results import StoredEvent
+from mnemolog.audit.verification import StoredEvent
 from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.command import (
     WHEN,

@@ -8,24 +8,77 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import attrgetter
-from typing import Final
+from typing import Annotated, Final
 
 from mnemolog.application.commands import last_visible, note_changes, value_changes
 from mnemolog.application.visible_events import VisibleEvents
-from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.choices import Activation, activation_of
+from mnemolog.domain.event import TO_EVENT, TO_SESSION
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
-from mnemolog.domain.head import Known
-from mnemolog.domain.position import Micros, Position, to_datetime
+from mnemolog.domain.head import Head, Known
+from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
+from mnemolog.domain.result import Result
 from mnemolog.domain.session import SessionState, Span, Spans, cut, session_of, without
 from mnemolog.domain.switching import agent_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.read_models import FactChange, Switch, turn_of
+from mnemolog.projections.read_models import FactChange, Switch, Turn, turn_of
 from mnemolog.projections.sql import fact_queries
-from mnemolog.results import Checkpoint, Task
+from mnemolog.results import Checkpoint, Note, Task, ValueChange
+
+
+class SessionDiff(Result, frozen=True, kw_only=True):
+    """What changed in a session between two positions."""
+
+    session: str
+    title: str
+    agent: str
+    scope: str
+    parent: Annotated[str, TO_SESSION] | None
+    branched_at: int | None
+    started: bool
+    """Whether it was started in between. A branch then begins with the memory of its parent."""
+    ended_before: bool
+    ended_after: bool
+    turns_recorded: int
+    turns: tuple[Turn, ...]
+    """Turns recorded in between, hidden since or not, up to the requested number; see `Diff.turns_left_out`."""
+    hidden: tuple[Annotated[Position, TO_EVENT], ...]
+    """Turns that it saw before or recorded in between, and no longer sees."""
+    shown: tuple[Annotated[Position, TO_EVENT], ...]
+    """Older turns that it did not see before and sees now."""
+    values: tuple[ValueChange, ...]
+    """Expired values are left out."""
+    task_before: Task | None
+    task_after: Task | None
+    notes_removed: tuple[Note, ...]
+    notes_added: tuple[Note, ...]
+    checkpoints_created: tuple[Checkpoint, ...]
+    checkpoints_deleted: tuple[Checkpoint, ...]
+
+
+class Diff(Result, frozen=True, kw_only=True):
+    """What changed in a store between two positions."""
+
+    before: Head
+    after: Head
+    before_at: UtcTime
+    """When the last event up to `before` was recorded. Values expired by then are left out."""
+    after_at: UtcTime
+    topics: dict[str, int]
+    """How many events of each kind were recorded in between."""
+    sessions: tuple[SessionDiff, ...]
+    """Sessions with events in between, in the order of their first one."""
+    facts: tuple[FactChange, ...]
+    """Facts whose value is another, by scope and key: asserted or retracted in between, or its time came."""
+    switches: tuple[Switch, ...]
+    activations: tuple[Activation, ...]
+    """Models activated in between."""
+    turns_left_out: int
+    """Recorded turns that are counted but not listed."""
+
 
 BATCH_MAX: Final = 1_000
 

@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mnemolog.audit.results import LogExport, LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, LogRow, genesis
 from mnemolog.domain.errors import ImportRefused, InvalidInput
@@ -30,6 +29,7 @@ from mnemolog.domain.export import (
 )
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.result import Result
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
 from mnemolog.infra.log.engine import LogIdentity
@@ -42,6 +42,29 @@ from mnemolog.operations.backup_files import restore_keys
 from mnemolog.operations.copies import opened_copy, verify_copy
 from mnemolog.projections.history.verify import EventChecker
 from mnemolog.projections.ports import Progress, tell
+
+
+class LogExport(Result, frozen=True, kw_only=True):
+    """The result of an export."""
+
+    log_id: str
+    after: Position
+    """The export holds the events after this position."""
+    events: int
+    head: Head
+    """The last exported position, and the digest to check the export with."""
+    bytes: int
+
+
+class LogImport(Result, frozen=True, kw_only=True):
+    """The result of importing an exported log."""
+
+    log_id: str
+    events: int
+    needs_keys: bool
+    """Whether its content is encrypted and `keys.db` is missing: put the log's own beside `log.db`."""
+    head: Head
+
 
 BATCH_MAX: Final = 1_000
 

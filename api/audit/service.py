@@ -9,14 +9,13 @@ from typing import BinaryIO, Final
 from msgspec.structs import replace
 
 from mnemolog.application.visible_events import VisibleEvents, gated, reading
-from mnemolog.audit.diff import diff
+from mnemolog.audit.diff import Diff, diff
 from mnemolog.audit.effects import Effects, effects
-from mnemolog.audit.exports import export_log
+from mnemolog.audit.exports import LogExport, export_log
 from mnemolog.audit.receipt_audit import LIMIT, Judgement, ReceiptAudit, audit_receipts, judge, judgements
-from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.secret_scan import Secret, scan_secrets
 from mnemolog.audit.subject import Subject, SubjectFile
-from mnemolog.audit.verification import append_head, event_at
+from mnemolog.audit.verification import StoredEvent, append_head, event_at
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head, Known, known_at, position_at, positions_between

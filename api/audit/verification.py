@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Chain, Kind, LogRow
 from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.limits import checked_text
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, checked_position, to_datetime
+from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, UtcTime, checked_position, to_datetime
 from mnemolog.domain.request import as_it_is
+from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import SEEN_HEAD
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import Line, append_next_head, read_heads
@@ -34,6 +34,34 @@ from mnemolog.projections.history.verify import (
     witnesses_of,
 )
 from mnemolog.projections.ports import Progress
+
+
+class StoredEvent(Result, frozen=True, kw_only=True):
+    """One event of the log: its stored columns, whether its digest is valid, and its decoded content."""
+
+    position: Position
+    stream: str
+    version: int
+    topic: str
+    key: str | None
+    """Its idempotency key."""
+    recorded_at: int
+    """Microseconds since the Unix epoch, as stored."""
+    at: UtcTime | None
+    """The same as a time in UTC; None if it is out of range."""
+    state: bytes
+    """The stored bytes of the event itself; base64 in JSON."""
+    digest: str
+    """Hexadecimal, as stored."""
+    previous_digest: str | None
+    """The digest at the position before; None if there is no event."""
+    link_holds: bool
+    """Whether the digest matches these columns and the previous digest."""
+    event: Event | None
+    """The decoded event."""
+    unreadable: str | None
+    """Why it cannot be decoded; None if it can."""
+
 
 POWER_CUT: Final = "power cut"
 OUTSIDE: Final = "witness"

@@ -26,6 +26,7 @@ INTEGRATIONS = (
     "mnemolog.observability.telemetry",
     "mnemolog.eventsourcing",
 )
+AUDIT_RESULTS = ("verification.StoredEvent", "diff.Diff", "diff.SessionDiff", "exports.LogExport", "exports.LogImport")
 
 
 def write(root: Path) -> None:
@@ -44,7 +45,7 @@ def write(root: Path) -> None:
             "The attributes `store.audit`, `store.models` and `store.admin`.",
             [
                 _directive("autoclass", "mnemolog.audit.service.AuditService"),
-                _directive("automodule", "mnemolog.audit.results"),
+                *(_directive("autoclass", f"mnemolog.audit.{name}") for name in AUDIT_RESULTS),
                 _directive("autoclass", "mnemolog.models.service.ModelService"),
                 _directive("autoclass", "mnemolog.operations.service.AdminService"),
             ],

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from mnemolog.audit.results import LogExport
+from mnemolog.audit.exports import LogExport
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Unpack, cast
 import msgspec
 
 from mnemolog.application.session_service import checked_turn, scope_warning
-from mnemolog.audit.results import LogExport
+from mnemolog.audit.exports import LogExport
 from mnemolog.audit.service import AuditService
 from mnemolog.audit.subject import SubjectFile
 from mnemolog.defaults import DEFAULT_AGENT
