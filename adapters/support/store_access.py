@@ -20,7 +20,7 @@ from mnemolog.domain.scope import Boundary
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql import opening
-from mnemolog.projections.sql.projection import TrackedTables
+from mnemolog.projections.sql.database import TrackedTables
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 

@@ -44,9 +44,8 @@ from mnemolog.domain.validation import History, flaw_in
 from mnemolog.projections.ports import AuditableLog, Progress, tell
 from mnemolog.projections.quarantine import LOST_HISTORY, Quarantine
 from mnemolog.projections.sql.conversation_views import VIEWS
-from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.database import fetch, state_of
 from mnemolog.projections.sql.opening import opened
-from mnemolog.projections.sql.projection import state_of
 from mnemolog.projections.vectors.folders import generation_folders, log_range_of, segment_folders
 
 IN_QUARANTINE: Final = "quarantined"

@@ -38,9 +38,18 @@ from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.quarantine import NOTHING_TO_DO, Actions, Drift, size_of
 from mnemolog.projections.sql import queries, snapshots
 from mnemolog.projections.sql.conversation_views import TEXT_INDEX, VIEWS, Views
-from mnemolog.projections.sql.database import METADATA, TRACKING, ProjectionDatabase, faults_of, why_not_as_sealed
+from mnemolog.projections.sql.database import (
+    METADATA,
+    TRACKING,
+    USABLE,
+    ProjectionDatabase,
+    SqlProjection,
+    empty,
+    faults_of,
+    state_of,
+    why_not_as_sealed,
+)
 from mnemolog.projections.sql.opening import is_damage, opened
-from mnemolog.projections.sql.projection import USABLE, SqlProjection, empty, state_of
 from mnemolog.projections.vectors.folders import Rebuilt, survey
 
 _FIX: Final = remedy("admin.doctor", fix=True)

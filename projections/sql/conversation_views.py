@@ -36,8 +36,7 @@ from mnemolog.projections.sql import (
     shown,
     turn_tables,
 )
-from mnemolog.projections.sql.database import METADATA, fetch, listed
-from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.projections.sql.database import METADATA, SqlProjection, fetch, listed
 from mnemolog.projections.sql.turn_tables import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 

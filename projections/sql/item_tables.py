@@ -12,8 +12,7 @@ from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.items import SEPARATOR, ItemDeleted, ItemPut, ItemTouched, namespace_of
 from mnemolog.domain.position import Micros, Position
-from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.projections.sql.database import SqlProjection, fetch
 
 FILE: Final = "items.db"
 

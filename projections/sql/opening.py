@@ -24,12 +24,14 @@ from mnemolog.projections.sql.database import (
     NOTHING_READ,
     TRACKING,
     ProjectionDatabase,
+    SqlProjection,
     Tracked,
+    TrackedTables,
     fetch,
+    state_of,
     tracked,
     why_not_as_sealed,
 )
-from mnemolog.projections.sql.projection import SqlProjection, TrackedTables, state_of
 
 VIEWS_CACHE_BYTES: Final = 8 << 20
 """Pages of the views that a connection may keep in memory: every recall reads the lengths of turns, 4 bytes a turn."""

@@ -21,8 +21,7 @@ from mnemolog.domain.threads import (
     ThreadWritten,
     thread_of,
 )
-from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.projections.sql.database import SqlProjection, fetch
 
 FILE: Final = "threads.db"
 

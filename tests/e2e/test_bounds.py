@@ -509,7 +509,7 @@ NO_BOUND = {
         projections/history/timeline.py BATCH_MAX
         projections/sql/embeddings.py LOOKUP_MAX DELETED_TOGETHER_MAX FREE_PAGES_MAX
         projections/sql/fact_queries.py ANSWER_TURNS_MAX TOGETHER_MAX
-        projections/sql/projection.py BATCH_MAX
+        projections/sql/database.py BATCH_MAX
         projections/vectors/generation.py EVENTS_TOGETHER_MAX
         server/client/connection.py CONNECTIONS_MAX
         server/console/jobs.py RUNNING_MAX

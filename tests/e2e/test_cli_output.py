@@ -14,7 +14,7 @@ from mnemolog.domain.display import Bytes
 from mnemolog.domain.events import AssertFact
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.switching import agent_stream
-from mnemolog.projections.sql import projection
+from mnemolog.projections.sql import database
 from mnemolog.projections.sql.conversation_views import Views
 from tests.support import HashEncoder, wait_until
 
@@ -441,7 +441,7 @@ def test_the_phases_of_a_copy_are_named(memory, tmp_path, terminal):
 
 def test_whatever_reads_shows_that_it_indexes_first(memory, tmp_path, terminal, monkeypatch):
     """After a restore it takes as long as an import."""
-    monkeypatch.setattr(projection, "SAVED_TOGETHER", 1)
+    monkeypatch.setattr(database, "SAVED_TOGETHER", 1)
     monkeypatch.setattr(Views, "batch_max", 1)
     assert any("indexing" in text for text in frames(terminal("sessions", memory, kind="xterm", columns=100).stdout))
 

@@ -15,9 +15,8 @@ from mnemolog.domain.items import ItemDeleted, ItemPut
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import STEPS
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.database import SqlProjection, empty, fetch
 from mnemolog.projections.sql.item_tables import FILE
-from mnemolog.projections.sql.projection import SqlProjection, empty
 
 SAID_FILE = "said.db"
 

@@ -203,7 +203,7 @@ def test_views_of_an_older_version_are_rebuilt_automatically(history, folder):
 
 def test_views_that_another_process_has_filled_meanwhile_are_kept(history, monkeypatch):
     """Two processes open old views at once: the second must not empty what the first one has just read."""
-    from mnemolog.projections.sql import projection as module
+    from mnemolog.projections.sql import database as module
 
     filled = projections_of(history).current_views()
     before = dump(filled)
@@ -281,7 +281,7 @@ def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, m
     before = dump_of(views)
     fill(store, 3, start=100)
     with monkeypatch.context() as patched:
-        patched.setattr("mnemolog.projections.sql.projection.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+        patched.setattr("mnemolog.projections.sql.database.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
             views.catch_up()
     assert dump_of(views) == before

@@ -31,8 +31,7 @@ from mnemolog.domain.session import SessionState, session_of, session_stream
 from mnemolog.domain.switching import agent_stream
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
-from mnemolog.projections.sql.database import Tracked, fetch, track, tracked
-from mnemolog.projections.sql.projection import TrackedTables
+from mnemolog.projections.sql.database import Tracked, TrackedTables, fetch, track, tracked
 from mnemolog.store import MemoryStore
 
 FILE: Final = TRANSCRIPT_OFFSETS.file
