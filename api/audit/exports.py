@@ -30,8 +30,7 @@ from mnemolog.domain.export import (
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
-from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, SqliteKeys
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog, append_rows
 from mnemolog.infra.log.open import open_log

@@ -27,9 +27,8 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import SEEN_HEAD, StoreLayout
-from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.keyring import CheckedKeys, KeyErasure, KeysEngine, check
-from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, PARTS, SqliteKeys, log_of
 from mnemolog.infra.log.open import keys_of
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.seen_head import noted_head
@@ -278,7 +277,7 @@ def copied_keys(keys: KeysEngine, folder: Path) -> Iterator[KeysCopy]:
             raise keys.missing(f"it lacks keys that the copy in {folder} has; name another folder for them")
         yield KeysCopy(temporary, keys, last)
     finally:
-        for part in keys_file.PARTS:
+        for part in PARTS:
             temporary.with_name(temporary.name + part).unlink(missing_ok=True)
 
 
@@ -333,7 +332,7 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
     Raises `BackupUnusable`.
     """
     address = None if (folder / KEYS_NOTE_FILE).exists() else read_address(folder)
-    if address is not None or (not (folder / KEYS_NOTE_FILE).exists() and (folder / keys_file.KEYS_FILE).is_file()):
+    if address is not None or (not (folder / KEYS_NOTE_FILE).exists() and (folder / KEYS_FILE).is_file()):
         try:
             with closing(keys_of(folder, log_id=log_id, address=address)) as keys:
                 keys.copy_to(target)
@@ -342,7 +341,7 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
             if isinstance(error, errors.KeysMissing) and error.wrapped:
                 raise
             why = error.why if isinstance(error, errors.KeysMissing) else str(error)
-            what = keys_file.KEYS_FILE if address is None else "keys"
+            what = KEYS_FILE if address is None else "keys"
             raise errors.BackupUnusable(folder, f"its {what} cannot be used: {why}") from error
         return
     note = read_keys_note(folder)
@@ -443,7 +442,7 @@ def restore_newest_backup(store: Path) -> errors.Hint:
             "no backup of this store is known here; if there is one elsewhere, restore it into a new folder"
         )
     place = store.absolute().resolve()
-    own_keys = read_address(place) is not None or keys_file.log_of(StoreLayout(place).keys) == backup.head.log_id
+    own_keys = read_address(place) is not None or log_of(StoreLayout(place).keys) == backup.head.log_id
     keys = str(place) if own_keys else backup.keys
     restore = errors.remedy("restore_backup", backup.path, restored(place), **({"keys": keys} if keys else {}))
     made = f"of {dated(backup.created_at)}, up to position {backup.head.position}"

@@ -30,8 +30,7 @@ from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keyring import VARIABLE, KeysEngine, check, id_of, read_keys
-from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
-from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, PARTS, SqliteKeys
 from mnemolog.infra.log.event_log import EventLog, copy_rows, require_beginning
 from mnemolog.infra.log.open import keys_of, open_log
 from mnemolog.infra.log.postgres.address import LogAddress, place_of, read_address, without_password

@@ -158,7 +158,7 @@ class KeysEngine(Protocol):
         """Rewrite what holds the nodes, so that deleted ones are no longer in it. False: others read it too long."""
 
     def copy_to(self, target: Path) -> None:
-        """Copy the keys of one moment into the new file `target`, as `keys_file` has them, durably."""
+        """Copy the keys of one moment into the new file `target`, as `sqlite_keys` has them, durably."""
 
     def replace(self, copy: Path) -> None:
         """Replace the keys, or make them, by those of a file as `copy_to` writes it. The file is no longer needed."""

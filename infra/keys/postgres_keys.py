@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.keys.key_tree import Node
 from mnemolog.infra.keys.keyring import WRAPPED_BYTES, KeyErasure, StoredKeys
 from mnemolog.infra.postgres import Driver, Settings, error_of, is_lost
@@ -132,10 +132,10 @@ _SELECT_SERIES: Final = (
 _INSERT_IDENTITY: Final = f"INSERT INTO {SCHEMA}.meta (log_id, format, created_at, secret) VALUES (%b, %b, %b, %b)"
 _SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', %b, false)"
 _COPIED: Final = {
-    keys_file.META: f"SELECT 1, log_id, format, created_at, secret FROM {SCHEMA}.meta WHERE log_id = %s",
-    keys_file.NODES: f"SELECT stream, series, depth, prefix, material FROM {SCHEMA}.nodes WHERE log_id = %s",
-    keys_file.DESTROYED: f"SELECT stream, series, first, last, request FROM {SCHEMA}.destroyed WHERE log_id = %s",
-    keys_file.REQUESTS: f"SELECT number, request, position, recorded_at, event FROM {SCHEMA}.requests "
+    sqlite_keys.META: f"SELECT 1, log_id, format, created_at, secret FROM {SCHEMA}.meta WHERE log_id = %s",
+    sqlite_keys.NODES: f"SELECT stream, series, depth, prefix, material FROM {SCHEMA}.nodes WHERE log_id = %s",
+    sqlite_keys.DESTROYED: f"SELECT stream, series, first, last, request FROM {SCHEMA}.destroyed WHERE log_id = %s",
+    sqlite_keys.REQUESTS: f"SELECT number, request, position, recorded_at, event FROM {SCHEMA}.requests "
     "WHERE log_id = %s ORDER BY number",
 }
 _FILLED: Final = {
@@ -293,7 +293,7 @@ class PostgresKeys:
     def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
         """See `KeysEngine`."""
         allow_wrapped(self._cursor)
-        number = keys_file.WRAPPED_FORMAT if wrapped_with else keys_file.CLEAR_FORMAT
+        number = sqlite_keys.WRAPPED_FORMAT if wrapped_with else sqlite_keys.CLEAR_FORMAT
         self._cursor.execute(
             f"UPDATE {SCHEMA}.meta SET format = %b, secret = %b, wrapped_with = %b WHERE log_id = %b",
             (number, change(self._secret), wrapped_with, self.log_id),
@@ -355,28 +355,28 @@ class PostgresKeys:
             number, _, key = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()
             tables = {table: self._pages(query) for table, query in _COPIED.items()}
             with sqlite.mapped_errors(target):
-                keys_file.write_copy(target, tables, wrapped=number == keys_file.WRAPPED_FORMAT, wrapped_with=key)
+                sqlite_keys.write_copy(target, tables, wrapped=number == sqlite_keys.WRAPPED_FORMAT, wrapped_with=key)
 
     def replace(self, copy: Path) -> None:
         """See `KeysEngine`. What was there and is not in the file is wiped."""
         with self._mapped_errors(), closing(sqlite.connect_read_only(copy)) as file, self._settings.connect() as driver:
-            (row,) = keys_file.rows(
+            (row,) = sqlite_keys.rows(
                 file, "SELECT log_id, format, created_at, secret FROM keys_meta", types=(str, int, int, bytes)
             )
             if row[0] != self.log_id:
                 raise self.missing(f"{copy} has those of log {row[0]}")
             with driver.transaction():
-                if row[1] == keys_file.WRAPPED_FORMAT:
+                if row[1] == sqlite_keys.WRAPPED_FORMAT:
                     allow_wrapped(driver)
                 driver.execute(
                     f"{_INSERT_IDENTITY} ON CONFLICT (log_id) DO UPDATE "
                     "SET format = excluded.format, secret = excluded.secret, last_change = gen_random_uuid()",
                     row,
                 )
-                if row[1] == keys_file.WRAPPED_FORMAT:
+                if row[1] == sqlite_keys.WRAPPED_FORMAT:
                     driver.execute(
                         f"UPDATE {SCHEMA}.meta SET wrapped_with = %b WHERE log_id = %b",
-                        (keys_file.wrapped_with(file), self.log_id),
+                        (sqlite_keys.wrapped_with(file), self.log_id),
                     )
                 deleted = [
                     driver.execute(f"DELETE FROM {SCHEMA}.{table} WHERE log_id = %b", (self.log_id,)).rowcount
@@ -430,11 +430,11 @@ class PostgresKeys:
                 raise self.missing(f"it was not prepared for keys ({_said(error)})") from error
             meaning = error_of(error, self._path, busy_timeout_s=self._busy_timeout_s)
             if isinstance(meaning, errors.LogBusy):
-                meaning = errors.LogBusy(waited_s=meaning.waited_s, what=keys_file.LOCKED)
+                meaning = errors.LogBusy(waited_s=meaning.waited_s, what=sqlite_keys.LOCKED)
             raise meaning from error
 
     def _connect(self) -> None:
-        driver, newest = self._settings.connect_again(), keys_file.WRAPPED_FORMAT
+        driver, newest = self._settings.connect_again(), sqlite_keys.WRAPPED_FORMAT
         try:
             cursor = driver.cursor(binary=True)
             row = cursor.execute(_SELECT_IDENTITY, (self.log_id,)).fetchone()
@@ -490,7 +490,7 @@ def _pages(rows: Any) -> Iterator[list[Any]]:
 
 def create(driver: Any, *, created_at: int) -> str:
     """Create the keys of a new log, durably, and return the id that the log must get. Raises the driver's errors."""
-    row = (secrets.token_hex(16), keys_file.CLEAR_FORMAT, created_at, secrets.token_bytes(keys_file.SECRET_BYTES))
+    row = (secrets.token_hex(16), sqlite_keys.CLEAR_FORMAT, created_at, secrets.token_bytes(sqlite_keys.SECRET_BYTES))
     driver.execute(_INSERT_IDENTITY, row)
     return row[0]
 

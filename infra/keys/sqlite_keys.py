@@ -1,23 +1,240 @@
-"""The keys of a log in `keys.db`: the queries and the transactions of `KeysEngine`."""
+"""`keys.db`: the file that makes the content of a log readable. Created with the log, never after it."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import dialect
+from sqlalchemy.schema import CreateTable
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.key_tree import Node
-from mnemolog.infra.keys.keyring import KeyErasure, StoredKeys
+from mnemolog.infra.keys.keyring import WRAPPED_BYTES, KeyErasure, StoredKeys
 from mnemolog.infra.runtime.files import is_writable, sync
 from mnemolog.infra.sqlite import OpenedFiles
+
+KEYS_FILE: Final = "keys.db"
+CLEAR_FORMAT, WRAPPED_FORMAT = 1, 2
+"""The format of keys that are stored in the clear, and of those that are wrapped with a key of the key file."""
+SECRET_BYTES: Final = 32
+LOCKED: Final = "the keys of the log were"
+PARTS: Final = ("", "-wal", "-shm", "-journal")
+"""Suffixes of the files that the database consists of."""
+
+METADATA: Final = sa.MetaData()
+
+META: Final = sa.Table(
+    "keys_meta",
+    METADATA,
+    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True),
+    sa.Column("log_id", sa.Text, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.Integer, nullable=False),
+    sa.Column("secret", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+"""The log that the keys belong to, and a secret of the store for keyed hashes."""
+
+NODES: Final = sa.Table(
+    "nodes",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("series", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("depth", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("prefix", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("material", sa.BLOB, sa.CheckConstraint("length(material) = 32"), nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""The nodes of each stream's trees (`mnemolog.infra.keys.key_tree`). A stream has one tree, a series for each time that
+keys were needed again for versions whose keys are destroyed: when the log was restored to before that."""
+
+DESTROYED: Final = sa.Table(
+    "destroyed",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("series", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("first", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("last", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("request", sa.Text, primary_key=True),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""Which leaves were destroyed. One neither listed here nor below a node is missing: an error, never 'forgotten'."""
+
+REQUESTS: Final = sa.Table(
+    "requests",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("request", sa.Text, nullable=False, unique=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("recorded_at", sa.Integer, nullable=False),
+    sa.Column("event", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+"""The requests for which leaves were destroyed, as in the log, to repeat them for an older copy of the log."""
+
+
+class KeysIdentity(NamedTuple):
+    """The identity of a file of keys."""
+
+    log_id: str
+    secret: bytes
+    in_use: bool
+    """Whether it holds keys, or once held some."""
+
+
+def create(folder: Path, *, created_at: int) -> str:
+    """Create the keys of a new log in `folder`, and return the id that the log must get.
+
+    Keys of a log whose creation was interrupted are used again.
+    """
+    path = folder / KEYS_FILE
+    with suppress(FileExistsError):
+        sqlite.make_new(path)
+    with sqlite.transaction_on(path) as connection:
+        METADATA.create_all(connection)
+        if connection.execute(sa.select(META.c.log_id)).scalar_one_or_none() is None:
+            row = {"id": 1, "log_id": secrets.token_hex(16), "format": CLEAR_FORMAT, "created_at": created_at}
+            connection.execute(META.insert(), row | {"secret": secrets.token_bytes(SECRET_BYTES)})
+        found = identity(connection.connection.driver_connection)
+    return found.log_id
+
+
+def nodes_statement(*, wrapped: bool) -> str:
+    """Return the statement that creates the table of nodes. Each is longer where it is wrapped."""
+    clear = str(CreateTable(NODES).compile(dialect=dialect()))
+    return clear.replace("length(material) = 32", f"length(material) = {WRAPPED_BYTES}") if wrapped else clear
+
+
+def note_wrapping(driver: Any, key: str | None) -> None:
+    """Note the id of the key that the keys are wrapped with, where earlier versions look for nothing."""
+    number = int(key or "0", 16)
+    driver.execute(f"PRAGMA user_version = {number - (number >> 31 << 32)}")
+
+
+def wrapped_with(driver: Any) -> str | None:
+    """Return the id that `note_wrapping` noted, None if none was."""
+    number: int = driver.execute("PRAGMA user_version").fetchone()[0]
+    return f"{number & 0xFFFFFFFF:08x}" if number else None
+
+
+def write_copy(
+    path: Path, tables: Mapping[sa.Table, Iterator[list[Any]]], *, wrapped: bool, wrapped_with: str | None
+) -> None:
+    """Write keys from another database into a new file, durably. Raises the driver's errors."""
+    sqlite.make_new(path)
+    with sqlite.transaction_on(path) as connection:
+        driver: Any = connection.connection.driver_connection
+        METADATA.create_all(connection)
+        if wrapped:
+            driver.execute("DROP TABLE nodes")
+            driver.execute(nodes_statement(wrapped=True))
+            note_wrapping(driver, wrapped_with)
+        for table, pages in tables.items():
+            insert = f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
+            for rows in pages:
+                driver.executemany(insert, rows)
+    sync(path.absolute().parent)
+
+
+def are_in_use(folder: Path) -> bool:
+    """Whether a folder has keys that content was encrypted with, or a file of keys that cannot be read."""
+    path = folder / KEYS_FILE
+    if not path.exists() or not path.stat().st_size:
+        return False
+    try:
+        with closing(sqlite.connect_read_only(path)) as connection:
+            return has_tables(connection) and identity(connection).in_use
+    except (sqlite.driver.dbapi2.DatabaseError, errors.LogDamaged):
+        return True
+
+
+def log_of(path: Path) -> str | None:
+    """Return the id of the log that a file of keys belongs to, None if the file is missing or damaged."""
+    try:
+        if not path.stat().st_size:
+            return None
+        with closing(sqlite.connect_read_only(path)) as connection:
+            return identity(connection).log_id if _damage_in(connection) is None else None
+    except (OSError, sqlite.driver.dbapi2.Error, errors.MnemologError):
+        return None
+
+
+def identity(driver: Any) -> KeysIdentity:
+    """Return the identity of the keys behind a driver connection. Raises the driver's errors, `LogDamaged`."""
+    found = rows(driver, "SELECT log_id, format, secret FROM keys_meta", types=(str, int, bytes))
+    if not found:
+        raise errors.LogDamaged("the keys have no identity")
+    row = found[0]
+    if row[1] > WRAPPED_FORMAT:
+        raise errors.LogDamaged(f"the keys have format {row[1]}; this mnemolog reads formats up to {WRAPPED_FORMAT}")
+    used = driver.execute("SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM destroyed)").fetchone()[0]
+    return KeysIdentity(row[0], row[2], bool(used))
+
+
+def rows(driver: Any, query: str, values: tuple[Any, ...] = (), *, types: tuple[type, ...]) -> list[tuple[Any, ...]]:
+    """Return the rows of a query. Raises `LogDamaged` for a value of another type: damage can change it."""
+    found: list[tuple[Any, ...]] = driver.execute(query, values).fetchall()
+    for row in found:
+        if tuple(map(type, row)) != types:
+            raise errors.LogDamaged("a row of the keys has a value of the wrong type")
+    return found
+
+
+def series_in(driver: Any, path: Path) -> list[tuple[str, int]]:
+    """Return the stream and the series of all keys, destroyed ones included, in order.
+
+    Checks every page first. Raises `KeysMissing` for a damaged file, the driver's errors, `LogDamaged`.
+    """
+    if (damage := _damage_in(driver)) is not None:
+        raise errors.KeysMissing(path, f"it is damaged: {damage}")
+    query = "SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed ORDER BY 1, 2"
+    return [(stream, series) for stream, series in rows(driver, query, types=(str, int))]
+
+
+def _damage_in(driver: Any) -> str | None:
+    """Return the first fault that SQLite finds in a database, None if it finds none."""
+    found: str = driver.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    return None if found == "ok" else found
+
+
+@contextmanager
+def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[None]:
+    """As `sqlite.mapped_errors`, but damage is `KeysMissing`, and the keys are locked: it is not the log."""
+    try:
+        with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
+            yield
+    except errors.LogBusy as error:
+        raise errors.LogBusy(waited_s=error.waited_s, what=LOCKED) from error
+    except errors.LogDamaged as error:
+        raise errors.KeysMissing(path, f"it cannot be used: {error}") from error
+
+
+def foreign_in(driver: Any) -> str | None:
+    """Return what is foreign in the schema of a file of keys; None if nothing is."""
+    foreign = [sqlite.foreign_in_schema(driver, _schema(wrapped)) for wrapped in (False, True)]
+    return None if None in foreign else foreign[0]
+
+
+@cache
+def _schema(wrapped: bool) -> Mapping[str, str]:
+    return sqlite.schema_of(METADATA.create_all) | {"nodes": sqlite.compared(nodes_statement(wrapped=wrapped))}
+
+
+def has_tables(driver: Any) -> bool:
+    """Whether a database has the tables of keys."""
+    return driver.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys_meta'").fetchone() is not None
+
 
 CHECKPOINT_POLL_S: Final = 0.02
 
@@ -66,7 +283,7 @@ class SqliteKeys:
     def wrapped_with(self) -> str | None:
         """See `KeysEngine`."""
         with self._driver() as driver:
-            return keys_file.wrapped_with(driver)
+            return wrapped_with(driver)
 
     def last_change(self) -> object:
         """See `KeysEngine`. Another value after any change by another process."""
@@ -84,13 +301,13 @@ class SqliteKeys:
         """See `KeysEngine`."""
         # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
         with self._driver() as driver:
-            nodes = keys_file.rows(
+            nodes = rows(
                 driver,
                 "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?",
                 (stream,),
                 types=(int, int, int, bytes),
             )
-            destroyed = keys_file.rows(
+            destroyed = rows(
                 driver, "SELECT series, first, last FROM destroyed WHERE stream = ?", (stream,), types=(int, int, int)
             )
         return StoredKeys([(series, Node(*rest)) for series, *rest in nodes], destroyed)
@@ -102,7 +319,7 @@ class SqliteKeys:
             self._files.require_unchanged()
             driver.execute("BEGIN IMMEDIATE")
             try:
-                self._secret = keys_file.identity(driver).secret
+                self._secret = identity(driver).secret
                 yield
                 driver.execute("COMMIT")
                 self._files.require_in_place()
@@ -143,15 +360,15 @@ class SqliteKeys:
     def rewrite(self, change: Callable[[bytes], bytes], *, wrapped_with: str | None) -> None:
         """See `KeysEngine`."""
         self._opened.create_function("changed", 1, change)
-        number = keys_file.WRAPPED_FORMAT if wrapped_with else keys_file.CLEAR_FORMAT
+        number = WRAPPED_FORMAT if wrapped_with else CLEAR_FORMAT
         self._opened.execute("UPDATE keys_meta SET format = ?, secret = changed(secret)", (number,))
         self._opened.execute("ALTER TABLE nodes RENAME TO nodes_before")
-        self._opened.execute(keys_file.nodes_statement(wrapped=wrapped_with is not None))
+        self._opened.execute(nodes_statement(wrapped=wrapped_with is not None))
         self._opened.execute(
             "INSERT INTO nodes SELECT stream, series, depth, prefix, changed(material) FROM nodes_before"
         )
         self._opened.execute("DROP TABLE nodes_before")
-        keys_file.note_wrapping(self._opened, wrapped_with)
+        note_wrapping(self._opened, wrapped_with)
 
     def note_change(self) -> None:
         """See `KeysEngine`. SQLite notes every commit."""
@@ -160,7 +377,7 @@ class SqliteKeys:
         """See `KeysEngine`."""
         query = "SELECT request, position, recorded_at, event FROM requests ORDER BY number" + " DESC LIMIT 1" * last
         with self._driver() as driver:
-            return [KeyErasure(*row) for row in keys_file.rows(driver, query, types=(str, int, int, bytes))]
+            return [KeyErasure(*row) for row in rows(driver, query, types=(str, int, int, bytes))]
 
     def has_request(self, request: str) -> bool:
         """See `KeysEngine`."""
@@ -170,7 +387,7 @@ class SqliteKeys:
     def series(self) -> list[tuple[str, int]]:
         """See `KeysEngine`. Checks every page of the file."""
         with self._driver() as driver:
-            return keys_file.series_in(driver, self.path)
+            return series_in(driver, self.path)
 
     def wipe(self) -> bool:
         """See `KeysEngine`. The write-ahead log is emptied as well."""
@@ -199,7 +416,7 @@ class SqliteKeys:
 
     def replace(self, copy: Path) -> None:
         """See `KeysEngine`. The file gets its name. It must not be open yet."""
-        for part in keys_file.PARTS[1:]:
+        for part in PARTS[1:]:
             self.path.with_name(self.path.name + part).unlink(missing_ok=True)
         copy.rename(self.path)
         sync(self.path.parent)
@@ -229,7 +446,7 @@ class SqliteKeys:
             raise errors.StoreClosed
         if self._opened is None:
             self._open()
-        with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
+        with mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
             yield self._opened
 
     def _open(self) -> None:
@@ -249,14 +466,14 @@ class SqliteKeys:
         )
         connection: sa.Connection | None = None
         try:
-            with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
+            with mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
                 connection = engine.connect()
                 driver: Any = connection.connection.driver_connection
-                if not keys_file.has_tables(driver):
+                if not has_tables(driver):
                     raise self.missing("it is empty")
-                if (foreign := keys_file.foreign_in(driver)) is not None:
+                if (foreign := foreign_in(driver)) is not None:
                     raise self.missing(f"it cannot be used: {foreign}")
-                found = keys_file.identity(driver)
+                found = identity(driver)
                 if found.log_id != self.log_id:
                     raise self.missing(f"it belongs to log {found.log_id}, this one is {self.log_id}")
         except BaseException:

@@ -9,9 +9,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Clock
 from mnemolog.domain.redaction import Redact
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.keyring import Keyring, KeysEngine, Sealer
-from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, SqliteKeys
 from mnemolog.infra.log.engine import LogEngine, LogIdentity
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.event_log import EventLog
@@ -129,7 +128,11 @@ def keys_of(
     """Return the keys of the log in `folder`, or at `address`. They are opened when they are first needed."""
     if address is None:
         return SqliteKeys(
-            folder / keys_file.KEYS_FILE, log_id=log_id, files=files, busy_timeout_s=busy_timeout_s, read_only=read_only
+            folder / KEYS_FILE,
+            log_id=log_id,
+            files=files,
+            busy_timeout_s=busy_timeout_s,
+            read_only=read_only,
         )
     keys: KeysEngine = _postgres().keys_of(
         address, folder / ADDRESS_FILE, log_id=log_id, busy_timeout_s=busy_timeout_s, read_only=bool(read_only)

@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, DuplicateKey, InvalidInput, MemoryStore, acting_as, import_log, restore_backup
 from mnemolog.domain.request import current_actor, request_key
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE
 from tests.support import WAIT_S, nothing_written, wait_until
 
 pytestmark = pytest.mark.local

@@ -20,7 +20,7 @@ from mnemolog import MemoryStore, cli
 from mnemolog.cli.app import loaded
 from mnemolog.domain import export
 from mnemolog.domain.events import EVENT_TYPES, Event
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.maintenance import tables

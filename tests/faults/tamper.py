@@ -10,7 +10,7 @@ from pysqlite3 import dbapi2
 
 from benchmarks.outside.stored_log import COLUMNS, TEXTS, StoredLog
 from mnemolog.domain.chain import link
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.engine import APPEND_ONLY_TRIGGERS, LOG_FILE
 from mnemolog.projections.sql import checked_json

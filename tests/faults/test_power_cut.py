@@ -11,7 +11,7 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.errors import LogWriteFailed
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from mnemolog.infra.runtime.clock import SystemClock

@@ -8,11 +8,11 @@ import pytest
 from mnemolog import InvalidInput, LogDamaged, MemoryStore
 from mnemolog.domain.errors import KeysMissing
 from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
-from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
 from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange, Sealer
 from mnemolog.infra.keys.postgres_keys import PostgresKeys, create
 from mnemolog.infra.keys.sqlite_keys import SqliteKeys
+from mnemolog.infra.keys.sqlite_keys import create as create_file
 from mnemolog.infra.log.open import open_log
 from tests.postgres import connect
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
@@ -60,7 +60,7 @@ def test_what_is_destroyed_has_no_key_and_all_others_have_theirs(rng):
 
 def sqlite_keys(folder, _request):
     """New keys in a file."""
-    return SqliteKeys(folder / "keys.db", log_id=keys_file.create(folder, created_at=1))
+    return SqliteKeys(folder / "keys.db", log_id=create_file(folder, created_at=1))
 
 
 def postgres_keys(folder, request):
@@ -323,7 +323,7 @@ def test_a_log_without_its_keys_opens_verifies_and_refuses_content(folder, tmp_p
 def test_a_creation_that_was_cut_off_behind_its_keys_is_gone_on_with(folder):
     """Keys that nobody has used yet are those of the log that is made next."""
     folder.mkdir()
-    log_id = keys_file.create(folder, created_at=1)
+    log_id = create_file(folder, created_at=1)
     with MemoryStore.open(folder, model=None) as store:
         assert store.status().log_id == log_id
         store.start_session("s")
@@ -372,7 +372,7 @@ def test_an_empty_file_of_keys_is_refused_while_another_connection_has_what_it_w
 
 def test_keys_that_are_refused_are_not_left_open(tmp_path, request):
     """At once, not when they are collected: each try would hold a descriptor."""
-    keys_file.create(tmp_path, created_at=1)
+    create_file(tmp_path, created_at=1)
     keyring = Keyring(SqliteKeys(tmp_path / "keys.db", log_id="f" * 32))
     request.addfinalizer(gc.enable)
     gc.disable()

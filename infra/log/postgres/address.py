@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.limits import checked_label
-from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.runtime.files import as_store_error, local_path, new_file, read_file
 
@@ -137,10 +137,10 @@ def address_of(folder: Path, given: LogAddress | None = None) -> LogAddress | No
             given, wanted = given._replace(keys=found.keys), wanted._replace(keys=found.keys)
         if found not in (None, wanted):
             raise errors.NotAStore(folder, f"its log is {found.shown()}, not {wanted.shown()}")
-    if (given or found) is not None and (folder / keys_file.KEYS_FILE).exists():
+    if (given or found) is not None and (folder / sqlite_keys.KEYS_FILE).exists():
         raise errors.NotAStore(
             folder,
-            f"it has a {keys_file.KEYS_FILE}, but the keys of its log are in a database; move that file elsewhere",
+            f"it has a {sqlite_keys.KEYS_FILE}, but the keys of its log are in a database; move that file elsewhere",
         )
     return given or found
 

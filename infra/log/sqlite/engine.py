@@ -25,7 +25,7 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.engine import (
     LOG_FORMAT,
     PLAIN_FORMAT,
@@ -245,7 +245,7 @@ def _look(folder: Path, *, read_only: bool) -> LogIdentity | None:
         raise errors.NotAStore(folder, "it is a file; a store is a folder")
     if not path.exists():
         _refuse_lost(folder, "is missing")
-        if {entry.name for entry in folder.iterdir()} - {keys_file.KEYS_FILE + part for part in keys_file.PARTS}:
+        if {entry.name for entry in folder.iterdir()} - {sqlite_keys.KEYS_FILE + part for part in sqlite_keys.PARTS}:
             raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
         return None
     if not path.stat().st_size:  # Not opened: SQLite deletes the write-ahead log of an empty file.
@@ -291,7 +291,7 @@ def _refuse_lost(folder: Path, why: str) -> None:
     layout = StoreLayout(folder)
     derived = (layout.views, layout.embeddings, layout.snapshots, layout.vectors, layout.quarantine)
     left = next((path for path in derived if path.exists()), layout.keys)
-    if left != layout.keys or keys_file.are_in_use(folder):
+    if left != layout.keys or sqlite_keys.are_in_use(folder):
         raise errors.LogDamaged(f"{folder} was a store: it has {left.relative_to(folder)}, but its {LOG_FILE} {why}")
 
 
@@ -307,7 +307,7 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
     made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
     if encrypt and identity is None:
         # The keys first, durably: a log without its keys could never be read.
-        made = LogIdentity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
+        made = LogIdentity(sqlite_keys.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
         _sync_names(folder)
     with sqlite.transaction_on(folder / LOG_FILE, create=True) as connection:
         if not sa.inspect(connection).has_table("log"):  # Another process may have created it meanwhile.
