@@ -23,7 +23,7 @@ _HOMES = {
     "Context": "projections.context.answer",
     "DuplicateKey": "errors",
     "Fact": "projections.read_models",
-    "ForgetReport": "forgetting.results",
+    "ForgetReport": "forgetting.history",
     "Head": "domain.head",
     "Hit": "projections.recall.answer",
     "InvalidInput": "errors",

@@ -23,7 +23,7 @@ from .errors import (
     StoreNotFound,
     UnknownSession,
 )
-from .forgetting.results import ForgetReport
+from .forgetting.history import ForgetReport
 from .operations.copies import copy_store, restore_backup
 from .operations.service import Status
 from .projections.context.answer import Context

@@ -25,8 +25,8 @@ from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, Span, checked_session_id, session_id_of
+from mnemolog.forgetting.history import ForgetReport
 from mnemolog.forgetting.plan import ForgetSelector
-from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.runtime.files import local_path
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.operations.backup_files import noted_witnesses

@@ -20,7 +20,7 @@ from .domain.standing import StandingKind
 from .domain.switching import SwitchReason
 from .domain.tokens import CreatedToken, Token
 from .domain.working_memory import Missing
-from .forgetting.results import (
+from .forgetting.history import (
     AskedQuestion,
     Certificate,
     Erasure,

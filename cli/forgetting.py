@@ -29,7 +29,7 @@ from mnemolog.cli.store import NODE_COLUMNS
 from mnemolog.domain import errors, events
 from mnemolog.domain.choices import Retention
 from mnemolog.domain.display import counted, dated, named, one_line, visible
-from mnemolog.forgetting.results import ForgetReport, ForgottenEvent, PendingErasure
+from mnemolog.forgetting.history import ForgetReport, ForgottenEvent, PendingErasure
 from mnemolog.forgetting.retention import RetentionReport
 from mnemolog.infra.runtime.files import new_file
 from mnemolog.projections.history.timeline import describe

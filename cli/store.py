@@ -50,7 +50,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.choices import LANGUAGES, short
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.request import acting_as, as_it_is
-from mnemolog.forgetting.results import NodeStatus, read_erasures
+from mnemolog.forgetting.history import NodeStatus, read_erasures
 from mnemolog.infra.log.open import database_script, prepare_database
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.log.sqlite.engine import LOG_FILE

@@ -24,8 +24,7 @@ from mnemolog.domain.position import ORIGIN, By, Clock, Position, Time, When, ch
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, session_id_of
-from mnemolog.forgetting import history as forgetting_history
-from mnemolog.forgetting.results import Erasure, ForgottenEvent, PendingErasure
+from mnemolog.forgetting.history import Erasure, ForgottenEvent, PendingErasure, forgotten
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.files import local_path
@@ -324,7 +323,7 @@ class AuditService:
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""
         self._visible.boundary.require_none("audit.forgotten")
-        return Results(forgetting_history.forgotten(self._log))
+        return Results(forgotten(self._log))
 
     def erasures(self) -> Results[Erasure]:
         """Return all requests to forget, and all revoked tokens. They hold no content and no secret.

@@ -49,7 +49,7 @@ from mnemolog.domain.position import Micros, Position, Version, checked_position
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
-from mnemolog.forgetting.results import AskedQuestion, ForgetReport
+from mnemolog.forgetting.history import AskedQuestion, ForgetReport
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.reader import EventRow

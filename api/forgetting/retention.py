@@ -15,8 +15,8 @@ from mnemolog.domain.choices import Hold, RetentionRule
 from mnemolog.domain.events import RETENTION_STREAM, Event, HoldLifted, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Micros, micros_of
 from mnemolog.domain.result import Result
+from mnemolog.forgetting.history import ForgetReport
 from mnemolog.forgetting.plan import ForgetSelector
-from mnemolog.forgetting.results import ForgetReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet

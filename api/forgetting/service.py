@@ -26,9 +26,18 @@ from mnemolog.domain.position import ORIGIN, Position, Version, to_datetime
 from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
-from mnemolog.forgetting.history import Request, certificate_of, forgotten_turns
+from mnemolog.forgetting.history import (
+    Certificate,
+    Erasure,
+    ForgetReport,
+    NodeStatus,
+    PendingErasure,
+    ReapplyReport,
+    Request,
+    certificate_of,
+    forgotten_turns,
+)
 from mnemolog.forgetting.plan import ForgetSelector, Planner
-from mnemolog.forgetting.results import Certificate, Erasure, ForgetReport, NodeStatus, PendingErasure, ReapplyReport
 from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog

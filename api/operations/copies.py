@@ -25,7 +25,7 @@ from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import Token
-from mnemolog.forgetting.results import Erasure, ReapplyReport
+from mnemolog.forgetting.history import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local

@@ -27,8 +27,7 @@ from mnemolog.domain.head import Head, head_line, parse_head
 from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import service as forgetting
-from mnemolog.forgetting.history import status
-from mnemolog.forgetting.results import NodeStatus
+from mnemolog.forgetting.history import NodeStatus, status
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.runtime import fork_guard

@@ -35,7 +35,7 @@ from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
+from mnemolog.forgetting.history import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
 from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog

@@ -27,7 +27,7 @@ from mnemolog.domain.position import ORIGIN, Micros, When, to_datetime
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
-from mnemolog.forgetting.results import ForgetReport
+from mnemolog.forgetting.history import ForgetReport
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.infra.runtime.files import file_to_write, local_path

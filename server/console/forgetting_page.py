@@ -22,7 +22,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
 from mnemolog.forgetting import history
-from mnemolog.forgetting.results import Certificate, ForgetReport, Requested
+from mnemolog.forgetting.history import Certificate, ForgetReport, Requested
 from mnemolog.server.console import parameters
 from mnemolog.server.console.history_page import EventLine
 from mnemolog.server.console.jobs import jobs_of

@@ -14,7 +14,7 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.domain.display import Bytes
-from mnemolog.forgetting.results import read_erasures
+from mnemolog.forgetting.history import read_erasures
 from mnemolog.infra import sqlite as copying
 from mnemolog.operations import backup_files, copies
 from mnemolog.operations.backup_files import last_backup

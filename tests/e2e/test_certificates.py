@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import MemoryStore, acting_as
 from mnemolog.domain.events import ForgetTarget, TurnRecorded
-from mnemolog.forgetting.results import Erasure
+from mnemolog.forgetting.history import Erasure
 from mnemolog.forgetting.service import Forgetting
 
 pytestmark = pytest.mark.local

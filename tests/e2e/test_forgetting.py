@@ -22,7 +22,7 @@ from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import ForgetTarget, Forgotten, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.forgetting.results import Erasure
+from mnemolog.forgetting.history import Erasure
 from mnemolog.projections.history import states
 from mnemolog.projections.quarantine import LogRange
 from tests.postgres import put_log_in_postgres

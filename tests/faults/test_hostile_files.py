@@ -16,7 +16,7 @@ from mnemolog.adapters.hermes import config
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.domain.errors import BackupUnusable, MnemologError, NotAStore
 from mnemolog.domain.session import session_stream
-from mnemolog.forgetting.results import read_erasures
+from mnemolog.forgetting.history import read_erasures
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.vectors import ann_index, segment
