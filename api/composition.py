@@ -27,8 +27,7 @@ from mnemolog.domain.request import as_it_is
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.proposals import Proposals
-from mnemolog.forgetting.retention import RetentionRuns
-from mnemolog.forgetting.service import Forgetting
+from mnemolog.forgetting.service import Forgetting, RetentionRuns
 from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local

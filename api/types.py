@@ -65,7 +65,7 @@ _HOMES = {
     "Result": "domain.result",
     "Results": "domain.result",
     "Retention": "domain.choices",
-    "RetentionReport": "forgetting.retention",
+    "RetentionReport": "forgetting.service",
     "RetentionRule": "domain.choices",
     "RetractFact": "domain.events",
     "Role": "domain.message",

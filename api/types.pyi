@@ -33,7 +33,7 @@ from .forgetting.history import (
     Requested,
     Statements,
 )
-from .forgetting.retention import RetentionReport
+from .forgetting.service import RetentionReport
 from .infra.runtime.fork_guard import OfOneProcess
 from .operations.copies import BackupReport
 from .operations.doctor import DoctorReport

@@ -30,7 +30,7 @@ from mnemolog.domain import errors, events
 from mnemolog.domain.choices import Retention
 from mnemolog.domain.display import counted, dated, named, one_line, visible
 from mnemolog.forgetting.history import ForgetReport, ForgottenEvent, PendingErasure
-from mnemolog.forgetting.retention import RetentionReport
+from mnemolog.forgetting.service import RetentionReport
 from mnemolog.infra.runtime.files import new_file
 from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.read_models import SessionSummary, Turn

@@ -36,8 +36,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
-from mnemolog.forgetting.retention import RetentionReport, RetentionRuns
-from mnemolog.forgetting.service import Forgetting
+from mnemolog.forgetting.service import Forgetting, RetentionReport, RetentionRuns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
 from mnemolog.infra.log.sqlite import wal_checkpointer

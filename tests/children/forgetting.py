@@ -9,7 +9,7 @@ from typing import Any
 from mnemolog import MemoryStore
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit import subject
-from mnemolog.forgetting import retention
+from mnemolog.forgetting import service
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.transaction import Transaction
 from tests.children.workers import telling_failures
@@ -64,7 +64,7 @@ def apply_retention_and_die(_pipe: Connection, folder: str, now: int, kill: int)
             os.kill(os.getpid(), signal.SIGKILL)
 
     Forgetting.reached = staticmethod(reached)
-    retention.BATCH_MAX = 5
+    service.BATCH_MAX = 5
     with MemoryStore.open(folder, model=None, background=False, clock=FakeClock(now)) as store:
         store.admin.apply_retention()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -527,7 +527,7 @@ NO_BOUND = {
         api/audit/effects.py REVIEWED_MAX
         api/audit/service.py DIFF_TURNS_MAX
         api/forgetting/plan.py ASKED_MAX
-        api/forgetting/retention.py BATCH_MAX
+        api/forgetting/service.py BATCH_MAX
         api/operations/doctor.py LISTED_MAX
         cli/forgetting.py PREVIEWED_MAX POSITIONS_MAX
         cli/terminal.py _WIDTH_MIN _SHORTENED_MIN

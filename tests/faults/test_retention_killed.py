@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.forgetting import retention
+from mnemolog.forgetting import service
 from mnemolog.types import AssertFact, Forget
 from tests.children.forgetting import apply_retention_and_die, approve_and_die, write_subject_and_die
 from tests.faults.test_export import SCRIPT
@@ -29,7 +29,7 @@ def test_each_turn_is_forgotten_once_and_none_that_is_held(folder, processes, mo
         child.join(WAIT_S)
         assert child.exitcode == -9
     clock.set(clock.now() + DAYS)
-    monkeypatch.setattr(retention, "BATCH_MAX", 5)
+    monkeypatch.setattr(service, "BATCH_MAX", 5)
     with MemoryStore.open(folder, model=None, clock=clock) as store:
         store.admin.apply_retention()
         left = [turn.text for item in store.sessions() for turn in store.turns(item.session)]
