@@ -31,7 +31,7 @@ _HOMES = {
     "LogBusy": "errors",
     "LogDamaged": "errors",
     "MISSING": "domain.working_memory",
-    "MemoryLimits": "domain.limits",
+    "MemoryLimits": "domain.values",
     "MemoryStore": "store",
     "MnemologError": "errors",
     "ModelUnavailable": "errors",

@@ -4,8 +4,8 @@ from . import errors
 from .aio.store import AsyncMemoryStore, AsyncSession
 from .audit.exports import import_log
 from .domain.head import Head
-from .domain.limits import MemoryLimits
 from .domain.request import acting_as
+from .domain.values import MemoryLimits
 from .domain.working_memory import MISSING
 from .errors import (
     DuplicateKey,

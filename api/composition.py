@@ -19,13 +19,12 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.choices import parse_language
 from mnemolog.domain.events import DISTRUST_STREAM
-from mnemolog.domain.limits import MEMORY_LIMITS, WAIT_S_MAX, MemoryLimits, checked_number
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import ORIGIN, Clock
 from mnemolog.domain.redaction import Redact
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.scope import Boundary, Scopes, parse_scopes
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import MEMORY_LIMITS, ORIGIN, WAIT_S_MAX, Clock, MemoryLimits, checked_number
 from mnemolog.forgetting.proposals import Proposals
 from mnemolog.forgetting.service import Forgetting, RetentionRuns
 from mnemolog.infra.embedding import make_encoder

@@ -40,7 +40,7 @@ from eventsourcing.utils import resolve_topic
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import FOREIGN_STREAMS
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.open import open_log

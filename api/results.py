@@ -10,9 +10,7 @@ import msgspec
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.event import TO_SESSION
 from mnemolog.domain.events import Event
-from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import has_value, read_message
-from mnemolog.domain.position import Position, Time, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import (
     CheckpointState,
@@ -23,6 +21,7 @@ from mnemolog.domain.session import (
     checked_session_id,
     session_id_of,
 )
+from mnemolog.domain.values import Position, Time, UtcTime, quoted, to_datetime
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,12 +24,11 @@ from mnemolog.domain.events import (
     TaskChanged,
 )
 from mnemolog.domain.head import known_at
-from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message import Role, call_name, spoken_text
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Micros, Position, Time, When
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.session import SessionState, checkpoint_of, cut, task_of
+from mnemolog.domain.values import ORIGIN, Micros, Position, Time, When, checked_whole
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.context.service import TOKENS, Contexts, wanted

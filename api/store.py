@@ -19,12 +19,12 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import Act, RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head, position_at
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Position, Time, When, checked_position, parse_time
 from mnemolog.domain.proposals import Proposal, ProposalState
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Results, name_of
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, Span, checked_session_id, session_id_of
+from mnemolog.domain.values import ORIGIN, Position, Time, When, checked_position, parse_time
 from mnemolog.forgetting.history import ForgetReport
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.infra.runtime.files import local_path

@@ -11,7 +11,6 @@ from .domain.choices import Hold, Retention, RetentionRule
 from .domain.event import Event
 from .domain.events import Act, AssertFact, DistrustSources, EndStanding, Forget, ForgetTarget, RetractFact
 from .domain.message import Role
-from .domain.position import Clock, Position, Version
 from .domain.proposals import Proposal, ProposalState
 from .domain.result import Result, Results, Stale
 from .domain.scope import Scope
@@ -19,6 +18,7 @@ from .domain.session import Original, SessionHandle
 from .domain.standing import StandingKind
 from .domain.switching import SwitchReason
 from .domain.tokens import CreatedToken, Token
+from .domain.values import Clock, Position, Version
 from .domain.working_memory import Missing
 from .forgetting.history import (
     AskedQuestion,

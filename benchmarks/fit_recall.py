@@ -30,7 +30,7 @@ from benchmarks.quality.shapes import Corpus, Question, read_set
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.command import bar
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.recall.question import RANKING, question
 from mnemolog.projections.recall.ranking import Page
 from mnemolog.projections.recall.scoring import FEATURES, Coefficients, Fitted, features_of

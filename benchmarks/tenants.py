@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from mnemolog.domain.position import Micros
+from mnemolog.domain.values import Micros
 from mnemolog.infra.log.engine import LogIdentity, StagedRow
 from mnemolog.infra.log.postgres import schema
 from mnemolog.infra.log.postgres.engine import PostgresConnection, PostgresReader

@@ -19,9 +19,9 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.display import Bytes, visible, visible_json
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.position import Clock, When, parse_position_or_time, parse_relative_time
 from mnemolog.domain.result import Result, Results
 from mnemolog.domain.session import checked_session_id
+from mnemolog.domain.values import Clock, When, parse_position_or_time, parse_relative_time
 from mnemolog.infra.log.postgres.address import is_url
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.files import has_room, is_writable, local_path

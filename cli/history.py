@@ -42,9 +42,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, one_line, visible_json
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import ContextServed, RecallServed
-from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.position import parse_time, to_micros
 from mnemolog.domain.scope import covers, parse_scope
+from mnemolog.domain.values import checked_whole, parse_time, to_micros
 from mnemolog.infra.runtime.files import mapped_to_store_errors, open_file
 from mnemolog.projections.history.timeline import Moment, Replay, descent, describe, signed
 from mnemolog.projections.read_models import FactChange

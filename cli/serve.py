@@ -38,11 +38,10 @@ from mnemolog.cli.hints import for_all_commands, is_typed, shown
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import checked_label
-from mnemolog.domain.position import parse_duration, to_datetime
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.structured_log import ROOT
 from mnemolog.domain.tokens import VALID_FOR, VERBS, CreatedToken
+from mnemolog.domain.values import checked_label, parse_duration, to_datetime
 from mnemolog.infra.runtime.clock import SystemClock
 
 PACKAGES = ("starlette", "uvicorn", "jinja2", "prometheus_client")

@@ -39,9 +39,9 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted, cut, dated, one_line, visible_json, visible_lines
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.position import When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.domain.values import When
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.projections.history.timeline import describe
 from mnemolog.projections.read_models import SessionSummary, Turn

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mnemolog.domain.limits import BLOB_BYTES_MAX
+from mnemolog.domain.values import BLOB_BYTES_MAX
 
 COPY_BYTES_MIN: Final = 24
 """A shorter copy costs as much as its bytes."""

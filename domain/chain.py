@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from mnemolog.domain.errors import LogDamaged
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import ORIGIN, Position
 
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
 _EVENT: Final = sha256(b"mnemolog/event/1\x00")

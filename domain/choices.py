@@ -20,11 +20,10 @@ from mnemolog.domain.events import (
     RecordedEvent,
     RetentionChosen,
 )
-from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import By, Position, UtcTime, checked_by, micros_of, parse_age, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covers
 from mnemolog.domain.stream_fold import Past
+from mnemolog.domain.values import By, Position, UtcTime, checked_by, micros_of, parse_age, quoted, to_datetime
 
 MODELS_STREAM: Final = "models"
 """The stream of activations. Activations in other streams are ignored."""

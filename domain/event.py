@@ -15,8 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, get_args, get_origin, get_ty
 
 import msgspec
 
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import CALENDAR_FIRST, CALENDAR_LAST, Position
+from mnemolog.domain.values import CALENDAR_FIRST, CALENDAR_LAST, INTEGER_MAX, Position
 
 Moment = Annotated[int, msgspec.Meta(ge=CALENDAR_FIRST, le=CALENDAR_LAST)]
 """Microseconds since the Unix epoch, within the years 1 to 9999."""

@@ -17,7 +17,6 @@ from mnemolog.domain.event import TO_EVENT, TO_SESSION, Age, Count, Moment, Ordi
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.items import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import By, Micros, Position, Version, to_datetime
 from mnemolog.domain.threads import (
     Blob,
     ThreadCheckpointed,
@@ -26,6 +25,7 @@ from mnemolog.domain.threads import (
     ThreadPruned,
     ThreadWritten,
 )
+from mnemolog.domain.values import By, Micros, Position, Version, to_datetime
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,8 +15,16 @@ from mnemolog.domain.encoding import canonical, to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.event import named_streams
 from mnemolog.domain.events import FactAsserted, RecordedEvent
-from mnemolog.domain.limits import VALUE_BYTES_MAX, checked_json, checked_label
-from mnemolog.domain.position import Micros, Position, Time, checked_position, parse_time
+from mnemolog.domain.values import (
+    VALUE_BYTES_MAX,
+    Micros,
+    Position,
+    Time,
+    checked_json,
+    checked_label,
+    checked_position,
+    parse_time,
+)
 
 facts_stream, facts_scope = named_streams("facts/")
 """The stream that holds the facts of a scope, and the scope whose facts a stream holds."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from mnemolog.domain.events import CheckpointCreated, Event, Forgotten, RecordedEvent, TurnRecorded
-from mnemolog.domain.position import Position
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadCopied, ThreadWritten, thread_of
+from mnemolog.domain.values import Position
 
 FORGETTING_STREAM: Final = "forgetting"
 """The stream of requests. Its version is the forgetting epoch: what was read in an earlier one may be forgotten."""

@@ -9,9 +9,8 @@ import msgspec
 
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import Micros, Position, When, checked_position, parse_time
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import INTEGER_MAX, Micros, Position, When, checked_position, parse_time
 
 _SHORT: Final = re.compile(r"(\d{1,19}):([0-9a-fA-F]{64})")
 

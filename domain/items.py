@@ -11,14 +11,14 @@ import msgspec
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.event import Event, Moment, named_streams
-from mnemolog.domain.limits import (
+from mnemolog.domain.values import (
     ITEM_BYTES_MAX,
     LABEL_BYTES_MAX,
+    Micros,
     checked_json,
     checked_number,
     checked_text,
 )
-from mnemolog.domain.position import Micros
 
 
 class ItemPut(Event, frozen=True, kw_only=True, omit_defaults=True):

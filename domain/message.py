@@ -15,8 +15,7 @@ import msgspec
 
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import to_datetime, unix_micros
+from mnemolog.domain.values import quoted, to_datetime, unix_micros
 
 
 class Role(StrEnum):

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from mnemolog.domain.event import TO_EVENT, ShownAt
 from mnemolog.domain.events import Act, ProposalDecided, ProposalMade, RecordedEvent
 from mnemolog.domain.facts import stream_scope
-from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.stream_fold import Past
+from mnemolog.domain.values import Micros, Position, UtcTime, to_datetime
 
 OPEN_MAX: Final = 1_000
 """Proposals of one scope that wait at the same time."""

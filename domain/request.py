@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from mnemolog.domain.event import Event, RequestedEvent
-from mnemolog.domain.limits import checked_label
+from mnemolog.domain.values import checked_label
 
 E = TypeVar("E", bound=Event)
 

@@ -12,7 +12,7 @@ import msgspec
 from mnemolog.domain.display import dated
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput, as_plain
-from mnemolog.domain.position import Position, UtcTime
+from mnemolog.domain.values import Position, UtcTime
 
 LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""

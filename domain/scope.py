@@ -8,8 +8,8 @@ from typing import Final, NewType
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput, OutsideScope
-from mnemolog.domain.limits import check_count, checked_label
 from mnemolog.domain.spelling import Has, spelled
+from mnemolog.domain.values import check_count, checked_label
 
 Scope = NewType("Scope", str)
 """A normal path: segments joined by `/`, none empty. The root scope is the empty string."""

@@ -44,16 +44,20 @@ from mnemolog.domain.events import (
     ValueSet,
 )
 from mnemolog.domain.forgetting import was_checkpoint
-from mnemolog.domain.limits import (
-    METADATA_BYTES_MAX,
-    checked_json,
-    checked_label,
-    checked_text,
-)
 from mnemolog.domain.message import parse_role, said_in
-from mnemolog.domain.position import Micros, Position, Time, checked_position, parse_said_at
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.threads import Blob, pack, unpack
+from mnemolog.domain.values import (
+    METADATA_BYTES_MAX,
+    Micros,
+    Position,
+    Time,
+    checked_json,
+    checked_label,
+    checked_position,
+    checked_text,
+    parse_said_at,
+)
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.forgetting import is_checkpoint
-from mnemolog.domain.position import NO_STREAM, ORIGIN, Position, Version
+from mnemolog.domain.values import NO_STREAM, ORIGIN, Position, Version
 
 State = TypeVar("State")
 

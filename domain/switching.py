@@ -43,9 +43,9 @@ from mnemolog.domain import session
 from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
 from mnemolog.domain.event import named_streams
 from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, SessionSwitched
-from mnemolog.domain.position import Position, checked_position
 from mnemolog.domain.request import without_actor
 from mnemolog.domain.session import SessionState
+from mnemolog.domain.values import Position, checked_position
 
 agent_stream, agent_of = named_streams("agent/")
 """The stream that holds the switches of an agent, and the agent whose stream it is."""

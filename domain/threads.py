@@ -16,7 +16,7 @@ import msgspec
 
 from mnemolog.domain.binary_delta import splice, spliced
 from mnemolog.domain.event import Count, Event, Ordinal, named_streams
-from mnemolog.domain.limits import BLOB_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX, check_count, checked_text
+from mnemolog.domain.values import BLOB_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX, check_count, checked_text
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

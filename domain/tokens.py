@@ -16,11 +16,10 @@ from immutables import Map
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecordedEvent, TokenCreated, TokenRevoked
-from mnemolog.domain.limits import checked_label, quoted
-from mnemolog.domain.position import Micros, UtcTime, to_datetime, within_calendar
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, Scope, parse_scopes
 from mnemolog.domain.stream_fold import Past
+from mnemolog.domain.values import Micros, UtcTime, checked_label, quoted, to_datetime, within_calendar
 
 TOKENS_STREAM: Final = "tokens"
 """The stream of tokens. Such events in other streams are ignored."""

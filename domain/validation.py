@@ -44,12 +44,11 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.items import ItemPut
-from mnemolog.domain.limits import JSON_DEPTH_MAX
-from mnemolog.domain.position import Position, is_in_calendar
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import agent_of
 from mnemolog.domain.threads import ThreadCheckpointed
+from mnemolog.domain.values import JSON_DEPTH_MAX, Position, is_in_calendar
 
 NOT_IN_CALENDAR: Final = "it was recorded outside of the years 1 to 9999"
 NEVER_STARTED: Final = "its session was never started"
@@ -218,7 +217,7 @@ def _scopes(event: SourceDistrusted | TokenCreated | ForgetRequested, _position:
 
 
 def _is_json(value: Any, depth: int = 0) -> bool:
-    """Whether a decoded value is what `mnemolog.domain.limits.checked_json` accepts."""
+    """Whether a decoded value is what `mnemolog.domain.values.checked_json` accepts."""
     kind = type(value)
     if kind in _SCALARS:
         return True

@@ -30,20 +30,6 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.limits import (
-    DESCRIPTION_BYTES_MAX,
-    MEMORY_LIMITS,
-    TASK_BYTES_MAX,
-    VALUE_BYTES_MAX,
-    MemoryLimits,
-    checked_json,
-    checked_label,
-    checked_number,
-    checked_room,
-    checked_text,
-    checked_whole,
-)
-from mnemolog.domain.position import Micros
 from mnemolog.domain.session import (
     CheckpointState,
     NoteState,
@@ -55,6 +41,20 @@ from mnemolog.domain.session import (
     task_of,
 )
 from mnemolog.domain.spelling import closest, spelled
+from mnemolog.domain.values import (
+    DESCRIPTION_BYTES_MAX,
+    MEMORY_LIMITS,
+    TASK_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    MemoryLimits,
+    Micros,
+    checked_json,
+    checked_label,
+    checked_number,
+    checked_room,
+    checked_text,
+    checked_whole,
+)
 
 RESERVED_PREFIX: Final = "mnemolog."
 EXPIRED_DELETED_MAX: Final = 1_000

@@ -15,7 +15,7 @@ from typing import Any
 
 from mnemolog import MemoryStore, Session
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.values import Micros, Position
 
 SAMPLE = Path(__file__).parent / "sample.jsonl"
 QUESTION = "shall I write an e-mail or a text message?"

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import as_invalid_input
+from mnemolog.domain.values import as_invalid_input
 from mnemolog.infra.sqlite import Synchronous
 
 Driver = psycopg.Connection[Any]

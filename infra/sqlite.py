@@ -38,7 +38,7 @@ from pysqlite3.dbapi2 import (
 )
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import as_invalid_input
+from mnemolog.domain.values import as_invalid_input
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.files import (
     are_descriptors_exhausted,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head, RecordedTimes
-from mnemolog.domain.position import Position
 from mnemolog.domain.session import Spans
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
+from mnemolog.domain.values import Position
 from mnemolog.infra.runtime.condition import Listener
 
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.

@@ -10,11 +10,10 @@ from typing import Any
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContentErased, SessionStarted
 from mnemolog.domain.head import page_bounds
-from mnemolog.domain.limits import INTEGER_MAX, checked_whole
-from mnemolog.domain.position import ORIGIN, Position, When
 from mnemolog.domain.result import Results, Stale
 from mnemolog.domain.session import Spans, session_of
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position, When, checked_whole
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog
 from mnemolog.projections.projector import Indexing, Projector, ProjectorStatus, read_status

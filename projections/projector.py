@@ -27,9 +27,9 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS
+from mnemolog.domain.values import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.condition import InterruptSafeCondition

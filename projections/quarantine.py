@@ -28,9 +28,9 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import Hint, remedy
-from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
+from mnemolog.domain.values import Position, UtcTime
 from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors, read_file
 

@@ -12,9 +12,9 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.event import TO_EVENT, TO_SESSION, ShownAt
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Micros, Position, UtcTime, Version, to_datetime
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.standing import StandingKind
+from mnemolog.domain.values import Micros, Position, UtcTime, Version, to_datetime
 
 
 class Turn(Result, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import Position
 from mnemolog.projections.maintenance.context import (
     CacheStatus,
     Forgotten,

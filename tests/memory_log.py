@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
-from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import SessionState, session_stream
+from mnemolog.domain.values import Micros, Position, Version
 from mnemolog.infra.log.event_codec import decode, encode
 from tests.session_states import Histories
 from tests.support import EPOCH_2024, turn

@@ -6,8 +6,8 @@ from hashlib import sha256
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.position import Position
 from mnemolog.domain.session import SessionState, encode_state, evolve, session_of
+from mnemolog.domain.values import Position
 
 
 class Histories:

@@ -23,8 +23,8 @@ from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.cli.app import loaded
 from mnemolog.cli.hints import as_commands, begin
 from mnemolog.domain.events import SessionStarted, TurnRecorded
-from mnemolog.domain.position import Micros
 from mnemolog.domain.session import session_stream
+from mnemolog.domain.values import Micros
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import evolve

@@ -16,7 +16,7 @@ from mnemolog.adapters.extras import require
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import RECALL_K_MAX
+from mnemolog.domain.values import RECALL_K_MAX
 from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors, new_file, read_file
 
 NAME: Final = "mnemolog"

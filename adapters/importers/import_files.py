@@ -23,11 +23,11 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain import errors, session
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import IMPORTED_KEY, Forgotten, TurnRecorded
-from mnemolog.domain.position import Micros, Position, to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.session import checked_key, session_stream
 from mnemolog.domain.spelling import spelled
+from mnemolog.domain.values import Micros, Position, to_datetime
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation

@@ -31,8 +31,8 @@ from mnemolog.adapters.importers.turn import (
     usual_names,
 )
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import quoted
 from mnemolog.domain.message import Role, folded, left_out_of, may_tell_role, names_model, role_beside, role_of, said_in
+from mnemolog.domain.values import quoted
 
 REASONS_MAX: Final = 200
 """Reasons that are counted apart: names of fields may come from users, and be without end."""

@@ -32,7 +32,7 @@ from mnemolog.adapters.importers.turn import (
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.domain.limits import quoted
+from mnemolog.domain.values import quoted
 from mnemolog.infra.runtime.files import ScratchFolder, local_paths, write_pieces
 from mnemolog.infra.runtime.files import open_file as open_archive
 from mnemolog.infra.text_file import UNPACKED_TIMES_MAX, archive_of, is_zip, unpacked_max

@@ -16,21 +16,22 @@ from mnemolog.adapters.importers.source import Source
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import (
+from mnemolog.domain.message import Role, call_name, calls_text, folded, left_out_of, parse_role, role_of
+from mnemolog.domain.redaction import Redaction
+from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.session import checked_key, checked_session_id
+from mnemolog.domain.spelling import normalized
+from mnemolog.domain.values import (
     LABEL_BYTES_MAX,
     METADATA_BYTES_MAX,
     checked_json,
     checked_label,
     checked_text,
     quoted,
+    to_micros,
+    unix_micros,
     without_unseen,
 )
-from mnemolog.domain.message import Role, call_name, calls_text, folded, left_out_of, parse_role, role_of
-from mnemolog.domain.position import to_micros, unix_micros
-from mnemolog.domain.redaction import Redaction
-from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.session import checked_key, checked_session_id
-from mnemolog.domain.spelling import normalized
 
 
 class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,9 +24,9 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, TEXT_BYTES_MAX, checked_label, without_unseen
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.session import Original, checked_session_id, original_of
+from mnemolog.domain.values import INTEGER_MAX, LABEL_BYTES_MAX, TEXT_BYTES_MAX, checked_label, without_unseen
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.store import MemoryStore

@@ -12,10 +12,9 @@ from mnemolog.application.session_service import checked_turn, retry_on_conflict
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, working_memory
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.switching import SwitchReason, parse_switch_reason
+from mnemolog.domain.values import ORIGIN, TURNS_PER_CALL_MAX, Position, check_count
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
 from mnemolog.session import Session

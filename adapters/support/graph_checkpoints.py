@@ -18,8 +18,6 @@ from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event
 from mnemolog.domain.forgetting import FORGETTING_STREAM
-from mnemolog.domain.limits import CHECKPOINT_BYTES_MAX, check_count
-from mnemolog.domain.position import Position
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.threads import (
     Blob,
@@ -36,6 +34,7 @@ from mnemolog.domain.threads import (
     thread_stream,
     unpack,
 )
+from mnemolog.domain.values import CHECKPOINT_BYTES_MAX, Position, check_count
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.history.states import Contents, Gone, Refs, refs_of

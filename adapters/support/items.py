@@ -30,7 +30,7 @@ from mnemolog.domain.items import (
     join_namespace,
     new_item,
 )
-from mnemolog.domain.position import Micros, Position, to_datetime
+from mnemolog.domain.values import Micros, Position, to_datetime
 from mnemolog.projections.recall.similarity import Similarity
 from mnemolog.projections.sql import item_tables
 from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem

@@ -14,8 +14,7 @@ from typing import Final
 from mnemolog.adapters.extras import require
 from mnemolog.adapters.importers.transcripts import Report, Transcripts
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.limits import WAIT_S_MAX, checked_number
-from mnemolog.domain.position import Time, parse_time
+from mnemolog.domain.values import WAIT_S_MAX, Time, checked_number, parse_time
 from mnemolog.infra.runtime.files import local_paths
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projector import retry_delay_s

@@ -22,8 +22,7 @@ from mnemolog.aio.wrappers import (
     wrapped,
 )
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.limits import checked_number
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position, checked_number
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine

@@ -24,11 +24,10 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version, checked_position
 from mnemolog.domain.redaction import REDACTION_STREAM
 from mnemolog.domain.request import is_of_other_request, with_request, without_actor
 from mnemolog.domain.stream_fold import Known
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Micros, Position, Version, checked_position
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of

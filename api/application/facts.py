@@ -41,10 +41,15 @@ from mnemolog.domain.facts import (
     parse_valid_time,
 )
 from mnemolog.domain.head import Known, known_at, position_at
-from mnemolog.domain.limits import checked_label, checked_text
 from mnemolog.domain.message import Role
 from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import (
+from mnemolog.domain.proposals import Proposal
+from mnemolog.domain.request import current_request_key
+from mnemolog.domain.result import Result, Results, name_of
+from mnemolog.domain.scope import Scope, covered, covers, parse_scopes
+from mnemolog.domain.spelling import normalized, spelled
+from mnemolog.domain.standing import standing_in
+from mnemolog.domain.values import (
     Clock,
     Micros,
     Position,
@@ -52,16 +57,12 @@ from mnemolog.domain.position import (
     UtcTime,
     Version,
     When,
+    checked_label,
     checked_position,
+    checked_text,
     to_datetime,
     to_micros,
 )
-from mnemolog.domain.proposals import Proposal
-from mnemolog.domain.request import current_request_key
-from mnemolog.domain.result import Result, Results, name_of
-from mnemolog.domain.scope import Scope, covered, covers, parse_scopes
-from mnemolog.domain.spelling import normalized, spelled
-from mnemolog.domain.standing import standing_in
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard

@@ -20,18 +20,8 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, session, working_memory
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded, TurnsRewound
 from mnemolog.domain.head import position_at
-from mnemolog.domain.limits import (
-    INTEGER_MAX,
-    TURNS_PER_CALL_MAX,
-    MemoryLimits,
-    check_count,
-    checked_label,
-    checked_text,
-    checked_whole,
-)
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.options import Option
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, Time, Version, When, parse_time
 from mnemolog.domain.request import current_actor, current_request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scopes
@@ -45,6 +35,23 @@ from mnemolog.domain.switching import (
     evolve_agent,
     left_by,
     parse_switch_reason,
+)
+from mnemolog.domain.values import (
+    INTEGER_MAX,
+    ORIGIN,
+    TURNS_PER_CALL_MAX,
+    Clock,
+    MemoryLimits,
+    Micros,
+    Position,
+    Time,
+    Version,
+    When,
+    check_count,
+    checked_label,
+    checked_text,
+    checked_whole,
+    parse_time,
 )
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.caller_warnings import warn

@@ -16,8 +16,6 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import TokenRevoked
-from mnemolog.domain.limits import quoted
-from mnemolog.domain.position import Clock, Micros, Position, to_datetime, to_micros
 from mnemolog.domain.request import as_it_is, current_request_key
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.tokens import (
@@ -32,6 +30,7 @@ from mnemolog.domain.tokens import (
     id_of,
     new_token,
 )
+from mnemolog.domain.values import Clock, Micros, Position, quoted, to_datetime, to_micros
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.files import make_folder, read_file, write_unsynced

@@ -25,12 +25,12 @@ from mnemolog.domain.event import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.head import position_at
-from mnemolog.domain.position import ORIGIN, Position, Version, When, checked_position, to_datetime
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Boundary, covered
 from mnemolog.domain.spelling import closest
 from mnemolog.domain.switching import agent_of
+from mnemolog.domain.values import ORIGIN, Position, Version, When, checked_position, to_datetime
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.clock import SystemClock

@@ -17,10 +17,10 @@ from mnemolog.domain.event import TO_EVENT, TO_SESSION
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import facts_stream
 from mnemolog.domain.head import Head, Known
-from mnemolog.domain.position import Micros, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import SessionState, Span, Spans, cut, session_of, without
 from mnemolog.domain.switching import agent_of
+from mnemolog.domain.values import Micros, Position, UtcTime, to_datetime
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.projection_set import ProjectionSet

@@ -25,11 +25,20 @@ from mnemolog.domain.events import (
     RecordedEvent,
 )
 from mnemolog.domain.head import Known, known_at
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import covered
 from mnemolog.domain.session import Span, session_of
+from mnemolog.domain.values import (
+    INTEGER_MAX,
+    ORIGIN,
+    Clock,
+    Micros,
+    Position,
+    UtcTime,
+    When,
+    checked_position,
+    to_datetime,
+)
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.projections.context.service import Contexts
 from mnemolog.projections.ports import Progress, tell

@@ -28,8 +28,8 @@ from mnemolog.domain.export import (
     imported,
 )
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import ORIGIN, Micros, Position
 from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, SqliteKeys
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog, append_rows

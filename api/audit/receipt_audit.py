@@ -23,9 +23,16 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
-from mnemolog.domain.limits import checked_label, checked_whole
-from mnemolog.domain.position import Micros, Position, UtcTime, checked_position, to_datetime
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import (
+    Micros,
+    Position,
+    UtcTime,
+    checked_label,
+    checked_position,
+    checked_whole,
+    to_datetime,
+)
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.context.answer import FORMAT, digest_of

@@ -9,11 +9,11 @@ from msgspec import to_builtins
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.position import Position
 from mnemolog.domain.redaction import Redaction
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import original_of, session_of
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten, unpack
+from mnemolog.domain.values import Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.states import Contents, Gone
 from mnemolog.projections.ports import Progress, ShownEvents, tell

@@ -19,11 +19,10 @@ from mnemolog.audit.verification import StoredEvent, append_head, event_at
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.head import Head, Known, known_at, position_at, positions_between
-from mnemolog.domain.limits import checked_whole
-from mnemolog.domain.position import ORIGIN, By, Clock, Position, Time, When, checked_by, parse_time
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scopes
 from mnemolog.domain.session import SessionLike, session_id_of
+from mnemolog.domain.values import ORIGIN, By, Clock, Position, Time, When, checked_by, checked_whole, parse_time
 from mnemolog.forgetting.history import Erasure, ForgottenEvent, PendingErasure, forgotten
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog

@@ -32,10 +32,10 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.head import Known
-from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Boundary, Scopes, covered
 from mnemolog.domain.session import original_of, session_of
+from mnemolog.domain.values import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.working_memory import all_values, notes
 from mnemolog.infra.runtime.files import file_to_write
 from mnemolog.projections.context.service import Contexts

@@ -14,11 +14,10 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Chain, Kind, LogRow
 from mnemolog.domain.events import Event, LossAccepted
 from mnemolog.domain.head import Head, parse_head
-from mnemolog.domain.limits import checked_text
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, UtcTime, checked_position, to_datetime
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import SEEN_HEAD
+from mnemolog.domain.values import ORIGIN, Clock, Micros, Position, UtcTime, checked_position, checked_text, to_datetime
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import Line, append_next_head, read_heads
 from mnemolog.operations.backup_files import noted_witnesses

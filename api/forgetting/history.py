@@ -28,9 +28,9 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import FORGETTING_STREAM, NOTHING_OUTSIDE, Positions
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
+from mnemolog.domain.values import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.reader import PAGE
 from mnemolog.infra.runtime.files import read_file

@@ -44,11 +44,18 @@ from mnemolog.domain.facts import (
     stream_scope,
 )
 from mnemolog.domain.forgetting import NOTHING_OUTSIDE, Positions, copied_from, ranges_of, with_what_is_built_on
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import Micros, Position, Version, checked_position, to_datetime, within_calendar
 from mnemolog.domain.scope import ROOT, Scope, Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of, session_stream
 from mnemolog.domain.threads import ThreadCopied, thread_of, thread_stream
+from mnemolog.domain.values import (
+    INTEGER_MAX,
+    Micros,
+    Position,
+    Version,
+    checked_position,
+    to_datetime,
+    within_calendar,
+)
 from mnemolog.forgetting.history import AskedQuestion, ForgetReport
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.event_log import EventLog

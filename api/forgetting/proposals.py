@@ -30,8 +30,6 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.facts import BECAUSE_MAX, PROPOSALS, proposals_stream, stream_scope
 from mnemolog.domain.head import known_at, position_at
-from mnemolog.domain.limits import DESCRIPTION_BYTES_MAX, check_count, checked_text, checked_whole
-from mnemolog.domain.position import Clock, Position, Time, When, checked_position, parse_time
 from mnemolog.domain.proposals import (
     NO_PROPOSALS,
     OPEN_MAX,
@@ -47,6 +45,18 @@ from mnemolog.domain.scope import ROOT, Boundary, Scope, covered, parse_scopes
 from mnemolog.domain.session import session_of
 from mnemolog.domain.standing import standing_in
 from mnemolog.domain.stream_fold import FoldedState
+from mnemolog.domain.values import (
+    DESCRIPTION_BYTES_MAX,
+    Clock,
+    Position,
+    Time,
+    When,
+    check_count,
+    checked_position,
+    checked_text,
+    checked_whole,
+    parse_time,
+)
 from mnemolog.forgetting.plan import ForgetSelector
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.transaction import Transaction

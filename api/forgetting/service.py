@@ -37,11 +37,19 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, checked_text
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version, micros_of, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import (
+    LABEL_BYTES_MAX,
+    ORIGIN,
+    Micros,
+    Position,
+    Version,
+    checked_text,
+    micros_of,
+    to_datetime,
+)
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting.history import (
     Certificate,

@@ -19,10 +19,10 @@ from mnemolog.domain.choices import (
     short,
 )
 from mnemolog.domain.events import ModelActivated, TurnRecorded
-from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import ORIGIN
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import files
 from mnemolog.projections.maintenance.context import RebuildReport

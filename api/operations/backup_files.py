@@ -24,9 +24,8 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import dated
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import SEEN_HEAD, StoreLayout
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position
 from mnemolog.infra.keys.keyring import CheckedKeys, KeyErasure, KeysEngine, check
 from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, PARTS, SqliteKeys, log_of
 from mnemolog.infra.log.open import keys_of

@@ -21,10 +21,10 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.chain import Kind
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import Token
+from mnemolog.domain.values import ORIGIN, Position, UtcTime, to_datetime
 from mnemolog.forgetting.history import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder

@@ -17,11 +17,11 @@ from mnemolog.domain import errors
 from mnemolog.domain.chain import Finding, Kind
 from mnemolog.domain.display import counted, dated
 from mnemolog.domain.events import SEALED
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.spelling import normalized
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.seen_head import noted_head

@@ -24,8 +24,8 @@ from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import ContentErased
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head, head_line, parse_head
-from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import ORIGIN, Position, to_datetime
 from mnemolog.forgetting import service as forgetting
 from mnemolog.forgetting.history import NodeStatus, status
 from mnemolog.infra.log.event_log import EventLog

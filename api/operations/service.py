@@ -28,12 +28,11 @@ from mnemolog.domain.choices import (
 )
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import HoldLifted, HoldPlaced, TurnRecorded
-from mnemolog.domain.limits import checked_text
-from mnemolog.domain.position import ORIGIN, By, Position, UtcTime, When, checked_position, to_datetime
 from mnemolog.domain.result import Result, Results, Stale, brief, name_of
 from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
+from mnemolog.domain.values import ORIGIN, By, Position, UtcTime, When, checked_position, checked_text, to_datetime
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
 from mnemolog.forgetting.service import Forgetting, RetentionReport, RetentionRuns

@@ -14,7 +14,7 @@ from benchmarks.quality.runner import Pack, Packed
 from benchmarks.quality.shapes import Question
 from mnemolog import MemoryStore, Turn
 from mnemolog.domain.choices import DEFAULT_LANGUAGE
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.projections.context.answer import Context
 from mnemolog.projections.recall.passages import SoughtWords, best_passage

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput
-from mnemolog.domain.limits import checked_label, checked_text
+from mnemolog.domain.values import checked_label, checked_text
 from mnemolog.infra.embedding.encoder import unit_rows
 from mnemolog.infra.runtime import cancellation
 

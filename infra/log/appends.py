@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.domain.limits import as_invalid_input
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position, as_invalid_input
 from mnemolog.infra.log.engine import LogConnection, LogEngine
 from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
 from mnemolog.infra.log.seen_head import Known

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mnemolog.domain.chain import genesis
 from mnemolog.domain.errors import MnemologError, StoreNotWritable, StoreReplaced
-from mnemolog.domain.position import Micros
+from mnemolog.domain.values import Micros
 from mnemolog.infra.log.reader import LogReader
 from mnemolog.infra.log.seen_head import SeenHead
 

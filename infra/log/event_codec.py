@@ -22,8 +22,8 @@ from mnemolog.domain.events import (
     RecordedEvent,
     SessionStarted,
 )
-from mnemolog.domain.position import Micros, Position, Version, is_in_calendar
 from mnemolog.domain.validation import NOT_IN_CALENDAR
+from mnemolog.domain.values import Micros, Position, Version, is_in_calendar
 from mnemolog.infra.keys.keyring import Sealer
 from mnemolog.infra.log.reader import LONG_PAGE, PAGE, LogReader
 

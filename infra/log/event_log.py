@@ -17,10 +17,10 @@ from mnemolog.domain.chain import Chain, Finding, LogRow, damage_in
 from mnemolog.domain.events import LOSS_STREAM, Event, LossAccepted, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import NO_STREAM, ORIGIN, Clock, Micros, Position, Version, within_calendar
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction
 from mnemolog.domain.request import REPORTS, as_it_is
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
+from mnemolog.domain.values import NO_STREAM, ORIGIN, Clock, Micros, Position, Version, within_calendar
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log import seen_head
 from mnemolog.infra.log.appends import Appends, Followers

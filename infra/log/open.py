@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Clock
 from mnemolog.domain.redaction import Redact
+from mnemolog.domain.values import Clock
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys.keyring import Keyring, KeysEngine, Sealer
 from mnemolog.infra.keys.sqlite_keys import KEYS_FILE, SqliteKeys

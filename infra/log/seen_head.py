@@ -19,9 +19,9 @@ from typing import BinaryIO, Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head, head_line, parse_head
-from mnemolog.domain.position import Position
 from mnemolog.domain.request import REPORTS
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import Position
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.files import (
     FILE_MODE,

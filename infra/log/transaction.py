@@ -11,8 +11,6 @@ import msgspec
 from mnemolog.domain import chain, errors
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import CALENDAR_FIRST, CALENDAR_LAST, NO_STREAM, Clock, Micros, Position, Version
 from mnemolog.domain.redaction import REDACTION_STREAM, Redact, Redaction, evolve_redaction, require_none
 from mnemolog.domain.request import current_actor
 from mnemolog.domain.stream_fold import (
@@ -25,6 +23,16 @@ from mnemolog.domain.stream_fold import (
     nothing_folded,
     nothing_known,
     of_epoch,
+)
+from mnemolog.domain.values import (
+    CALENDAR_FIRST,
+    CALENDAR_LAST,
+    INTEGER_MAX,
+    NO_STREAM,
+    Clock,
+    Micros,
+    Position,
+    Version,
 )
 from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_codec import EventCodec

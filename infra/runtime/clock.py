@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import time_ns
 
-from mnemolog.domain.position import Micros
+from mnemolog.domain.values import Micros
 
 
 class SystemClock:

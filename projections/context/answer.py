@@ -21,10 +21,10 @@ from mnemolog.domain.encoding import to_json
 from mnemolog.domain.event import TO_EVENT, ShownAt
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.message import ROLES, Role
-from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result, Stale, brief
 from mnemolog.domain.session import NoteState, TaskState
 from mnemolog.domain.spelling import normalized
+from mnemolog.domain.values import Position, UtcTime
 from mnemolog.projections.read_models import Fact, StandingStatement
 
 

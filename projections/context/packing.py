@@ -9,7 +9,7 @@ from datetime import date
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.context.answer import (
     HEADING,
     HEADINGS,

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ContextServed
-from mnemolog.domain.limits import RECALL_K_MAX, checked_whole
-from mnemolog.domain.position import Micros, Position, When
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.session import SessionState
+from mnemolog.domain.values import RECALL_K_MAX, Micros, Position, When, checked_whole
 from mnemolog.domain.working_memory import is_expired, notes
 from mnemolog.projections.context.answer import (
     BlockKind,

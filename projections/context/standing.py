@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Position
 from mnemolog.domain.standing import StandingKind
+from mnemolog.domain.values import Position
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.question import Question
 from mnemolog.projections.recall.said_again import CHARACTERS_MAX

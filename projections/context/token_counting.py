@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.values import INTEGER_MAX
 
 Tokenizer = Callable[[str], int]
 """Returns the number of tokens of a text."""

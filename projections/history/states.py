@@ -13,12 +13,12 @@ from typing import Final
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import Event, Forgotten, RecordedEvent, SessionStarted
 from mnemolog.domain.forgetting import is_checkpoint
-from mnemolog.domain.position import Position
 from mnemolog.domain.scope import UNBOUNDED, Boundary, covered
 from mnemolog.domain.session import NO_SESSION, SessionState, session_stream
 from mnemolog.domain.spelling import spelled
 from mnemolog.domain.stream_fold import FoldedState, Past
 from mnemolog.domain.threads import ChannelValue, ThreadCheckpointed, ValueAt, base_number, read_value, stored_value
+from mnemolog.domain.values import Position
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log, SessionLog

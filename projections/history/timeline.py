@@ -55,11 +55,11 @@ from mnemolog.domain.events import (
     ValueSet,
 )
 from mnemolog.domain.forgetting import was_turn
-from mnemolog.domain.position import ORIGIN, Micros, Position, UtcTime, Version, to_datetime, within_calendar
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.domain.switching import agent_of
 from mnemolog.domain.validation import NEVER_STARTED
+from mnemolog.domain.values import ORIGIN, Micros, Position, UtcTime, Version, to_datetime, within_calendar
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log, Progress, SessionLog, ShownEvents, tell
 from mnemolog.projections.read_models import Turn, turn_of

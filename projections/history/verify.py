@@ -36,11 +36,11 @@ from mnemolog.domain.events import (
     why_invalid,
 )
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version, is_in_calendar
 from mnemolog.domain.request import as_it_is
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.validation import History, flaw_in
+from mnemolog.domain.values import ORIGIN, Micros, Position, Version, is_in_calendar
 from mnemolog.projections.ports import AuditableLog, Progress, tell
 from mnemolog.projections.quarantine import LOST_HISTORY, Quarantine
 from mnemolog.projections.sql.conversation_views import VIEWS

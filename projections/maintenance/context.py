@@ -11,9 +11,9 @@ from typing import Final, Literal, NamedTuple
 from mnemolog.domain import errors
 from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
+from mnemolog.domain.values import Position
 from mnemolog.infra.runtime.files import remove
 from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.ports import Progress, StoreLog

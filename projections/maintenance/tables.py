@@ -19,8 +19,8 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import Hint, remedy
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import DATABASE_PARTS
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.sqlite import temporary_engine
 from mnemolog.projections.maintenance.context import (
     PRESENT,

@@ -14,8 +14,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.choices import MODELS_STREAM, evolve_names
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import Position
 from mnemolog.projections.maintenance.context import (
     Forgotten,
     Issue,

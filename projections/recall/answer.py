@@ -13,8 +13,8 @@ import msgspec
 from mnemolog.domain.display import counted, one_line
 from mnemolog.domain.event import TO_EVENT, ShownAt
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Position, UtcTime
 from mnemolog.domain.result import Result, Stale, brief
+from mnemolog.domain.values import Position, UtcTime
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.passages import Passage, marked
 from mnemolog.projections.recall.question import TEXT, VECTOR

@@ -18,8 +18,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, languages_at
 from mnemolog.projections.sql.database import fetch, listed

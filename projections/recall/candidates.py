@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from mnemolog.domain.choices import DEFAULT_LANGUAGE
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.scope import Scopes
+from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.passages import best_passage, sought

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import Span
+from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS
 from mnemolog.projections.sql.database import fetch, listed

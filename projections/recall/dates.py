@@ -9,7 +9,7 @@ from typing import Final
 
 from dateutil.relativedelta import relativedelta
 
-from mnemolog.domain.position import DAY, Micros, to_datetime, to_micros
+from mnemolog.domain.values import DAY, Micros, to_datetime, to_micros
 
 _MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 _SHORT: Final = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}

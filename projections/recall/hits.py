@@ -8,9 +8,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import Scopes, covered
 from mnemolog.domain.session import Span, Spans, cut
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.candidates import Ranked

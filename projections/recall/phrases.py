@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text, checked_whole
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import Spans
 from mnemolog.domain.spelling import in_one_case, normalized
+from mnemolog.domain.values import QUERY_BYTES_MAX, Position, checked_text, checked_whole
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.hits import sees

@@ -18,9 +18,8 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import checked_number, checked_whole
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import Position, checked_number, checked_whole
 from mnemolog.infra.runtime import fork_guard, shutdown
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import Question, SearchOptions, question

@@ -17,19 +17,25 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import canonical, to_msgpack
 from mnemolog.domain.head import RecordedTimes, positions_between
-from mnemolog.domain.limits import (
+from mnemolog.domain.message import Role, parse_role
+from mnemolog.domain.options import Option, with_defaults
+from mnemolog.domain.scope import Scopes, parse_scopes
+from mnemolog.domain.session import Spans, checked_metadata
+from mnemolog.domain.values import (
     RECALL_FILTERS_MAX,
+    By,
+    Micros,
+    Position,
+    Time,
     check_count,
+    checked_by,
     checked_label,
     checked_number,
     checked_text,
     checked_whole,
+    parse_time,
+    to_datetime,
 )
-from mnemolog.domain.message import Role, parse_role
-from mnemolog.domain.options import Option, with_defaults
-from mnemolog.domain.position import By, Micros, Position, Time, checked_by, parse_time, to_datetime
-from mnemolog.domain.scope import Scopes, parse_scopes
-from mnemolog.domain.session import Spans, checked_metadata
 from mnemolog.projections.sql.queries import Filters
 
 RANKING: Final = "relevance/7"

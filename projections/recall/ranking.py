@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import CANDIDATES_MIN, Candidates, Ranked
 from mnemolog.projections.recall.changes import COMPARED_MAX, put_change_first, repetitions_last

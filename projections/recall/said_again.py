@@ -15,7 +15,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.context_rows import Rows
 from mnemolog.projections.recall.request import ASKS

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import DAY
+from mnemolog.domain.values import DAY
 from mnemolog.projections.recall.context_rows import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.question import AHEAD, RANKING, Weights

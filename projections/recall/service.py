@@ -21,11 +21,20 @@ from mnemolog.domain.display import dated
 from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, Event, RecallServed
 from mnemolog.domain.head import Known, known_at
-from mnemolog.domain.limits import checked_number
-from mnemolog.domain.position import ORIGIN, Clock, Micros, Position, When, checked_by, checked_position, to_datetime
 from mnemolog.domain.scope import UNBOUNDED, Boundary, Scope, Scopes
 from mnemolog.domain.session import Spans, cut, own
 from mnemolog.domain.structured_log import TRACEPARENT
+from mnemolog.domain.values import (
+    ORIGIN,
+    Clock,
+    Micros,
+    Position,
+    When,
+    checked_by,
+    checked_number,
+    checked_position,
+    to_datetime,
+)
 from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn

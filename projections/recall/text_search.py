@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask

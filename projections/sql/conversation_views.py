@@ -26,9 +26,9 @@ from mnemolog.domain.events import (
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.message import spoken_text
-from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.validation import NEVER_STARTED, STARTED_AGAIN
+from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.sql import (
     distrust,
     facts,

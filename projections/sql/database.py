@@ -26,9 +26,8 @@ import xxhash
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import JSON, UNDECODABLE, to_json
 from mnemolog.domain.events import ContentErased, RecordedEvent
-from mnemolog.domain.limits import as_invalid_input
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import CHECKSUM_PART
+from mnemolog.domain.values import ORIGIN, Position, as_invalid_input
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.files import mapped_to_projection_errors, open_file, read_file, replace_file

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import RecordedEvent, SourceDistrusted, SourceTrusted
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position
 from mnemolog.projections.sql.database import METADATA, fetch, listed
 from mnemolog.projections.sql.turn_tables import PLACES
 

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from mnemolog.domain.facts import FILES, NOTHING, Assertion, Belief, believed, latest_first
 from mnemolog.domain.head import Known
-from mnemolog.domain.position import Clock, Micros, Position, to_datetime
 from mnemolog.domain.scope import Scopes, covered
+from mnemolog.domain.values import Clock, Micros, Position, to_datetime
 from mnemolog.projections.read_models import Fact, FactChange, FactState
 from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.database import fetch, listed

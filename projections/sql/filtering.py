@@ -13,10 +13,9 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.scope import Scopes
 from mnemolog.domain.session import Span
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Micros, Position
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.position_blocks import (

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.items import SEPARATOR, ItemDeleted, ItemPut, ItemTouched, namespace_of
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.sql.database import SqlProjection, fetch
 
 FILE: Final = "items.db"

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayout
+from mnemolog.domain.values import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors
 from mnemolog.infra.sqlite import OpenedFiles

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.sql.database import METADATA, fetch, listed
 from mnemolog.projections.sql.turn_tables import PLACES
 

@@ -9,7 +9,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import ORIGIN, Position
 
 Bits = NDArray[np.bool_]
 

@@ -9,11 +9,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version, to_datetime, within_calendar
 from mnemolog.domain.scope import Scopes
 from mnemolog.domain.session import Span
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Micros, Position, Version, to_datetime, within_calendar
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql import distrust
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS

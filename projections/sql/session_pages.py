@@ -12,10 +12,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scopes
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Micros, Position, to_micros
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import SESSIONS

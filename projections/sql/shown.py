@@ -8,8 +8,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from mnemolog.domain.events import ContentErased, ContextServed, Event, RecallServed, RecordedEvent
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import Position
 from mnemolog.projections.sql.database import METADATA, fetch, listed
 
 SHOWN: Final = sa.Table(

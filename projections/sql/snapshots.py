@@ -15,10 +15,10 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
-from mnemolog.domain.position import Position, Version
 from mnemolog.domain.session import SessionState, decode_state, encode_state
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState
+from mnemolog.domain.values import Position, Version
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import StoreLog
 from mnemolog.projections.sql.database import ProjectionDatabase

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
-from mnemolog.domain.position import Position
 from mnemolog.domain.threads import (
     ThreadCheckpointed,
     ThreadCopied,
@@ -21,6 +20,7 @@ from mnemolog.domain.threads import (
     ThreadWritten,
     thread_of,
 )
+from mnemolog.domain.values import Position
 from mnemolog.projections.sql.database import SqlProjection, fetch
 
 FILE: Final = "threads.db"

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.events import RecordedEvent, StandingEnded, TurnRecorded
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.standing import standing_in
+from mnemolog.domain.values import Position
 from mnemolog.projections.sql.database import METADATA
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 

@@ -28,10 +28,9 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import ANY_MODEL, Hint, remedy, with_model
-from mnemolog.domain.limits import INTEGER_MAX, TEXT_BYTES_MAX
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, TEXT_BYTES_MAX, Position
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.infra.runtime.files import DOCUMENT_BYTES_MAX, read_file, require_file, write_synced
 from mnemolog.projections.ports import Log

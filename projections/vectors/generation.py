@@ -15,7 +15,7 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell

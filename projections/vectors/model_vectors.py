@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mnemolog.domain import errors
 from mnemolog.domain.choices import MODELS_STREAM, Activation, evolve_active, short
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.ports import MakeEncoder, StoreLog

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import PROJECTIONS
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.infra.runtime.lru_cache import LruCache

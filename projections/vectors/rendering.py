@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.message import spoken_text
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 
 RECIPE: Final = "text/2"
 """Part of the model fingerprint. Change it whenever `rendered_turns` changes, because every vector changes then."""

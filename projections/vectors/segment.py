@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
-from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import PROJECTIONS
+from mnemolog.domain.values import Position
 from mnemolog.infra.runtime.files import (
     make_folder,
     publish_folder,

@@ -20,7 +20,7 @@ import numpy as np
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files
 from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell

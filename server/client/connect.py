@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mnemolog.adapters.extras import require
 from mnemolog.aio.store import opening
-from mnemolog.domain.limits import WAIT_S_MAX, checked_number, checked_whole
 from mnemolog.domain.scope import parse_scopes
+from mnemolog.domain.values import WAIT_S_MAX, checked_number, checked_whole
 from mnemolog.store import MemoryStore
 
 

@@ -27,10 +27,19 @@ from mnemolog.domain.export import ExportHeader, ExportTrailer
 from mnemolog.domain.export import decoded as export_line
 from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import INTEGER_MAX, checked_json, checked_number, checked_whole
-from mnemolog.domain.position import Position, Time, checked_position, parse_time, to_datetime
 from mnemolog.domain.result import Result, Results
 from mnemolog.domain.session import SessionHandle, session_id_of
+from mnemolog.domain.values import (
+    INTEGER_MAX,
+    Position,
+    Time,
+    checked_json,
+    checked_number,
+    checked_position,
+    checked_whole,
+    parse_time,
+    to_datetime,
+)
 from mnemolog.operation_table import Method
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall

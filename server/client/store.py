@@ -20,13 +20,12 @@ from mnemolog.audit.service import AuditService
 from mnemolog.audit.subject import SubjectFile
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
-from mnemolog.domain.limits import TURNS_PER_CALL_MAX, check_count
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.options import takes_options
-from mnemolog.domain.position import ORIGIN, Micros, When, to_datetime
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import Scope, covers, parse_scope
 from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
+from mnemolog.domain.values import ORIGIN, TURNS_PER_CALL_MAX, Micros, When, check_count, to_datetime
 from mnemolog.forgetting.history import ForgetReport
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.caller_warnings import warn

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import read
 from mnemolog.application.facts import FactWhen
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import INTEGER_MAX
 from mnemolog.projections.read_models import Fact
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, limited, local_target, page, redirect

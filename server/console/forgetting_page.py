@@ -17,10 +17,10 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
 from mnemolog.domain.choices import Retention
 from mnemolog.domain.events import RETENTION_STREAM, ForgetRequested
-from mnemolog.domain.position import ORIGIN, Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import ROOT, covered
 from mnemolog.domain.session import session_of
+from mnemolog.domain.values import ORIGIN, Position, to_datetime
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import Certificate, ForgetReport, Requested
 from mnemolog.server.console import parameters

@@ -20,9 +20,9 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.events import ContextServed, FactAsserted, RecallJudged, RecallServed, TurnRecorded
 from mnemolog.domain.facts import facts_scope
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of, session_stream
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.operations.backup_files import noted_witnesses
 from mnemolog.projections.history.timeline import Moment, describe
 from mnemolog.projections.history.verify import witnesses_of

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
-from mnemolog.domain.position import (
+from mnemolog.domain.result import Result
+from mnemolog.domain.values import (
     ORIGIN,
     Micros,
     Position,
@@ -20,7 +21,6 @@ from mnemolog.domain.position import (
     to_datetime,
     to_micros,
 )
-from mnemolog.domain.result import Result
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.server.console.rendering import moment, zone
 from mnemolog.store import MemoryStore

@@ -14,8 +14,8 @@ from mnemolog.adapters.support.store_access import events_of, read, session_list
 from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
 from mnemolog.domain.errors import OutsideScope, sentence
 from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import Position
 from mnemolog.projections.recall.service import recall_of
 from mnemolog.projections.sql.session_pages import Group
 from mnemolog.server.console.history_page import EventFilter, EventLine, newest_events

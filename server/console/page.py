@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import Verb
+from mnemolog.domain.values import Position
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.parameters import text
 from mnemolog.server.http.authentication import Caller

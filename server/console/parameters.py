@@ -10,8 +10,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import checked_whole, quoted
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import ORIGIN, Position, checked_whole, quoted
 from mnemolog.server.http.serialization import fields_of
 
 FORM_FIELDS_MAX: Final = 1_000

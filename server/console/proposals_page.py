@@ -13,9 +13,9 @@ from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import AssertFact
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.server.console import parameters
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.console.page import action, limited, page, redirect

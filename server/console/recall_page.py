@@ -17,9 +17,8 @@ from mnemolog.adapters.support.store_access import events_of, known_async_sessio
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.display import counted
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.values import INTEGER_MAX, Position
 from mnemolog.projections.context.answer import BlockKind, Context, LeftOut, WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_meaning

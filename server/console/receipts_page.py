@@ -23,10 +23,9 @@ from mnemolog.domain.events import (
     RecordedEvent,
     TurnRecorded,
 )
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position, Version
 from mnemolog.projections.context.answer import digest_of
 from mnemolog.projections.context.token_counting import counter_of
 from mnemolog.projections.ports import Progress

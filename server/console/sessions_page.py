@@ -25,12 +25,11 @@ from mnemolog.domain.events import (
     SessionResumed,
     TurnsRewound,
 )
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position, require_one_reading, to_datetime, to_micros
 from mnemolog.domain.result import Result
 from mnemolog.domain.scope import Scope, covered
 from mnemolog.domain.session import SessionState, cut, session_stream
 from mnemolog.domain.spelling import normalized
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position, require_one_reading, to_datetime, to_micros
 from mnemolog.domain.working_memory import is_expired
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.hits import sees

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from mnemolog.adapters.support.store_access import clock_of, read
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import sentence
-from mnemolog.domain.position import Position, to_datetime
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import VALID_FOR, VERBS, Token, Verb, ends_soon
+from mnemolog.domain.values import Position, to_datetime
 from mnemolog.operations.backup_files import failed_commands, last_backup
 from mnemolog.operations.doctor import DoctorReport
 from mnemolog.operations.service import Status

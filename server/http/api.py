@@ -49,11 +49,10 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_json, to_printable_json
 from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.head import Head, position_at
-from mnemolog.domain.limits import checked_number, checked_whole
-from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.request import request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import checked_key, checked_session_id
+from mnemolog.domain.values import ORIGIN, checked_number, checked_whole
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService

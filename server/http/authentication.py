@@ -32,10 +32,10 @@ from mnemolog.application.session_service import without_scope_warnings
 from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
 from mnemolog.domain.events import TokenCreated
-from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import acting_as
 from mnemolog.domain.scope import ROOT, Boundary, Scopes, covered, parse_scopes
 from mnemolog.domain.tokens import KnownToken, Token, TokensState, Verb, digest_of_secret, ends_soon, id_of, new_token
+from mnemolog.domain.values import to_datetime
 from mnemolog.infra.runtime.files import read_file
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.server.http.connections import MINUTE_S, PEER, RUNNING

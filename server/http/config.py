@@ -16,7 +16,7 @@ from cryptography.x509 import load_pem_x509_certificates
 from mnemolog.adapters.support.agent_tools import Toolset
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_PORT
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import checked_whole
+from mnemolog.domain.values import checked_whole
 from mnemolog.infra.runtime.files import read_file
 from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.connections import Limits

@@ -29,10 +29,9 @@ from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import AWAY, InvalidInput, MnemologError, StoreClosed
 from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.head import position_at
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position, When, to_micros
 from mnemolog.domain.scope import Scopes, covered, parse_scopes
 from mnemolog.domain.session import SessionLike, session_of
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position, When, to_micros
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.problems import as_plain

@@ -14,9 +14,9 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.limits import LABELS, SIZES
 from mnemolog.domain.switching import SWITCH_REASONS
 from mnemolog.domain.tokens import VERBS
+from mnemolog.domain.values import LABELS, SIZES
 from mnemolog.infra.version import this_version
 from mnemolog.server.http.live_events import TAIL
 from mnemolog.server.http.problems import PROBLEM_JSON, Problem, status_of
@@ -338,7 +338,7 @@ def _operation(item: _Described, schemas: dict[Any, Any], components: dict[str, 
 
 
 def _limited(schema: Mapping[str, Any], of: Parameter, operation: HttpOperation) -> dict[str, Any]:
-    """Return the schema of an argument with its limits: those that the library checks (`mnemolog.domain.limits`)."""
+    """Return the schema of an argument with its limits: those that the library checks (`mnemolog.domain.values`)."""
     made, kind = dict(schema), schema.get("type")
     for name in made.keys() & {"anyOf", "items"}:
         part = made[name]

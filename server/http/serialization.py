@@ -22,10 +22,9 @@ import msgspec
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event, RecordedEvent
-from mnemolog.domain.limits import BOUNDS, INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Micros, Position, Version, When
 from mnemolog.domain.result import Result, Results, Stale
 from mnemolog.domain.session import Original, SessionHandle
+from mnemolog.domain.values import BOUNDS, INTEGER_MAX, ORIGIN, Micros, Position, Version, When
 from mnemolog.domain.working_memory import MISSING
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall

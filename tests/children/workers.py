@@ -19,7 +19,7 @@ from typing import Any, TextIO, cast
 from mnemolog import MemoryStore, NewTurn, composition
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionStarted, TurnRecorded
-from mnemolog.domain.position import NO_STREAM, Version
+from mnemolog.domain.values import NO_STREAM, Version
 from mnemolog.operations import backup_files, copies
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder

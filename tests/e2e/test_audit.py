@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mnemolog import InvalidInput, LogDamaged, MemoryStore, UnknownSession
-from mnemolog.domain.position import Micros, to_datetime
+from mnemolog.domain.values import Micros, to_datetime
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store

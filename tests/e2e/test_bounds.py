@@ -29,7 +29,7 @@ from mnemolog.cli.app import loaded
 from mnemolog.domain import items, threads
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import AssertFact
-from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.values import MemoryLimits
 from mnemolog.domain.working_memory import checked_expiry
 from mnemolog.infra.embedding import object_encoder
 from mnemolog.operation_table import OWNERS
@@ -269,7 +269,7 @@ def end_of_time(length):
     return "2026-03-16T14:00:00." + "0" * (length - 20)
 
 
-L = "domain/limits.py "
+L = "domain/values.py "
 
 
 def fill_queue(store, count, *, actors):
@@ -310,7 +310,7 @@ LIBRARY = {
     "domain/proposals.py OPEN_MAX": lambda local, n: fill_queue(local, n, actors=11),
     "domain/proposals.py OPEN_OF_ACTOR_MAX": lambda store, n: fill_queue(store, n, actors=1),
     "domain/facts.py BECAUSE_MAX": lambda store, n: store.assert_fact("k", n, because=[2] * n),
-    "domain/position.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
+    "domain/values.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
     "domain/working_memory.py _EXPIRES_AT_MAX": lambda _, n: checked_expiry(timedelta(microseconds=n), now=0),
     "projections/recall/question.py WEIGHT_MAX": lambda store, n: recall(store, weights=Weights(words=n)),
     "infra/embedding/object_encoder.py FINGERPRINT_BYTES_MAX": model_with,
@@ -345,7 +345,7 @@ COMMANDS = {
     L + "JSON_DEPTH_MAX": lambda n: ("memory", "set", DIR, "trip", "k", as_json(nested(n + 1))),
     "domain/scope.py SCOPES_MAX": lambda n: ("recall", DIR, "x", "--model=none", *["--scope=many"] * n),
     "domain/facts.py BECAUSE_MAX": lambda n: ("assert", DIR, "k", "1", *["--because=2"] * n),
-    "domain/position.py TIME_CHARACTERS_MAX": lambda n: ("sessions", DIR, "--since", end_of_time(n)),
+    "domain/values.py TIME_CHARACTERS_MAX": lambda n: ("sessions", DIR, "--since", end_of_time(n)),
 }
 """The same on the command line, for limits that a command can reach."""
 

@@ -17,8 +17,8 @@ from mnemolog.adapters.support.context import context_for
 from mnemolog.cli.command import given_time
 from mnemolog.domain.display import dated
 from mnemolog.domain.events import SessionStarted, TurnRecorded
-from mnemolog.domain.position import to_micros
 from mnemolog.domain.session import session_stream
+from mnemolog.domain.values import to_micros
 from mnemolog.infra.log.open import open_log
 from mnemolog.projections.recall.dates import dates_of
 from tests.support import FakeClock, nothing_written

@@ -11,8 +11,8 @@ from mnemolog import MemoryStore, acting_as
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.facts import assertion_of, believed, latest_first
-from mnemolog.domain.position import to_datetime
 from mnemolog.domain.scope import Scope
+from mnemolog.domain.values import to_datetime
 from mnemolog.projections.sql import fact_queries
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.queries import below_any

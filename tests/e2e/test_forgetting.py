@@ -21,7 +21,7 @@ from mnemolog.adapters.support.items import Items
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import ForgetTarget, Forgotten, TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.forgetting.history import Erasure
 from mnemolog.projections.history import states
 from mnemolog.projections.quarantine import LogRange

@@ -8,8 +8,8 @@ import pytest
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.domain.errors import DuplicateKey, InvalidInput, LimitExceeded
-from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.message import ROLE_WORDS
+from mnemolog.domain.values import TURNS_PER_CALL_MAX
 from tests.support import nothing_written
 
 PARTS = [

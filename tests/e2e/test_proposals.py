@@ -4,8 +4,8 @@ import pytest
 
 from mnemolog import MemoryStore, acting_as
 from mnemolog.domain import errors
-from mnemolog.domain.position import Micros, to_datetime
 from mnemolog.domain.proposals import OPEN_OF_ACTOR_MAX
+from mnemolog.domain.values import Micros, to_datetime
 from mnemolog.types import AssertFact, DistrustSources, EndStanding, Forget, RetractFact
 from tests.support import FakeClock
 

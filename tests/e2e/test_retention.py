@@ -4,7 +4,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain import errors
-from mnemolog.domain.position import Micros, to_datetime
+from mnemolog.domain.values import Micros, to_datetime
 from tests.support import FakeClock
 
 DAY = 86_400_000_000

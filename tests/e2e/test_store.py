@@ -12,7 +12,7 @@ from pysqlite3 import dbapi2
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.domain.limits import TEXT_BYTES_MAX
+from mnemolog.domain.values import TEXT_BYTES_MAX
 from mnemolog.projections.vectors.projection import QUESTIONS_KEPT
 from tests.postgres import put_log_in_postgres
 from tests.support import nothing_written, unprivileged

@@ -8,7 +8,7 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.errors import OutsideSession, UnknownCheckpoint
-from mnemolog.domain.position import to_micros
+from mnemolog.domain.values import to_micros
 from mnemolog.infra.log.open import open_log
 from tests.support import FakeClock, nothing_written
 

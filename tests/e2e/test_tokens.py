@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from mnemolog import DuplicateKey, InvalidInput, LimitExceeded, MemoryStore, acting_as, import_log
-from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.scope import SCOPES_MAX
 from mnemolog.domain.tokens import PREFIX, TOKENS_STREAM, ends_soon
+from mnemolog.domain.values import to_datetime
 from mnemolog.server.http.authentication import find_token
 from tests.support import nothing_written
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.position import Micros, to_datetime
+from mnemolog.domain.values import Micros, to_datetime
 from mnemolog.projections.projector import ProjectorStatus, StateFile, read_status
 from tests.support import FakeClock, HashEncoder
 

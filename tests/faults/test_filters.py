@@ -17,9 +17,9 @@ from mnemolog.domain import errors
 from mnemolog.domain.encoding import canonical
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import covered, parse_scopes
 from mnemolog.domain.session import Span, session_of
+from mnemolog.domain.values import ORIGIN
 from mnemolog.projections.recall.text_search import PLACES_MAX
 from mnemolog.projections.sql.filtering import turns_left
 from mnemolog.projections.sql.queries import Filters

@@ -10,7 +10,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import read_turns
 from mnemolog.domain.display import cut, one_line, visible, visible_json, visible_lines
-from mnemolog.domain.limits import QUERY_BYTES_MAX, TEXT_BYTES_MAX
+from mnemolog.domain.values import QUERY_BYTES_MAX, TEXT_BYTES_MAX
 from mnemolog.infra.embedding.chunking import chunk
 from tests.counted_work import Work
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mnemolog import MemoryStore, MnemologError, NewTurn
-from mnemolog.domain.limits import TEXT_BYTES_MAX, VALUE_BYTES_MAX
+from mnemolog.domain.values import TEXT_BYTES_MAX, VALUE_BYTES_MAX
 
 pytestmark = pytest.mark.promise("P13")
 

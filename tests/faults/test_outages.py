@@ -19,7 +19,7 @@ from mnemolog.adapters.watch import Watcher
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.application.tokens import Tokens
 from mnemolog.domain import errors
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.values import to_datetime
 from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra import postgres, text_file
 from mnemolog.infra.log.open import prepare_database

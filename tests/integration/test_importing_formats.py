@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mnemolog.adapters.importers import FORMATS, detect_format, parse_field_map, preview_files, read_turns
 from mnemolog.domain.errors import ExtraMissing, ImportRefused, InvalidInput
 from mnemolog.domain.message import ROLES, role_of
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.values import to_datetime
 
 DATA = Path(__file__).parent / "data" / "importing"
 EXPECTED = json.loads((DATA.parent / "imported.json").read_text())

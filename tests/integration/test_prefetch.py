@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mnemolog.domain.errors import InvalidInput, StoreClosed
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.recall import prefetch
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import (
@@ -511,7 +511,7 @@ def test_an_interrupt_at_any_line_leaves_a_prefetcher_that_works(call):
 BLOCKED = """
 import os, sys, threading
 from mnemolog.domain.errors import StoreForked
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import StoreState, Request

@@ -34,10 +34,10 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.head import Head
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import ORIGIN, to_datetime
 from mnemolog.domain.session import Span, session_stream, without
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.domain.switching import agent_stream
+from mnemolog.domain.values import ORIGIN, to_datetime
 from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.sql import queries

@@ -4,8 +4,8 @@ import pytest
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import CheckpointDeleted, CheckpointRestored
-from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.session import SessionState
+from mnemolog.domain.values import MemoryLimits
 from mnemolog.domain.working_memory import (
     all_values,
     clear_values,

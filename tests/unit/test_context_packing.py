@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.message import Role
-from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import NoteState, TaskState
 from mnemolog.domain.standing import StandingKind
+from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.context.answer import (
     HEADING,
     BlockKind,

@@ -15,7 +15,7 @@ from mnemolog.cli.command import given_time
 from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.facts import parse_valid_time
-from mnemolog.domain.position import parse_relative_time, parse_time, to_datetime, to_micros
+from mnemolog.domain.values import parse_relative_time, parse_time, to_datetime, to_micros
 from mnemolog.projections.recall.dates import dates_of
 from tests.support import FakeClock
 

@@ -7,8 +7,8 @@ import pytest
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import SessionResumed
-from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
 from mnemolog.domain.session import rewind
+from mnemolog.domain.values import TASK_BYTES_MAX, MemoryLimits
 from mnemolog.domain.working_memory import (
     add_note,
     clear_notes,

@@ -9,8 +9,8 @@ from mnemolog.adapters.importers.transcripts import reading
 from mnemolog.adapters.importers.transcripts.interpreter import scope_of
 from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, mark_at, reading_order
 from mnemolog.adapters.support.framework_sessions import first_gone, missing
-from mnemolog.domain.limits import SCOPE_BYTES_MAX
 from mnemolog.domain.session import new_turn
+from mnemolog.domain.values import SCOPE_BYTES_MAX
 
 
 @pytest.fixture

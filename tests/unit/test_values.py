@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import ValueDeleted, ValuesCleared, ValueSet
-from mnemolog.domain.limits import VALUE_BYTES_MAX, MemoryLimits
+from mnemolog.domain.values import VALUE_BYTES_MAX, MemoryLimits
 from mnemolog.domain.working_memory import (
     MISSING,
     all_values,

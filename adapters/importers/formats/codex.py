@@ -24,8 +24,8 @@ from mnemolog.adapters.importers.turn import (
     value_at,
     why_left_out,
 )
-from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message import content_text
+from mnemolog.domain.values import checked_whole
 
 _CALLS: Final = {
     "function_call": ("name", "namespace", "arguments"),

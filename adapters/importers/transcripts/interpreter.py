@@ -21,9 +21,8 @@ from mnemolog.adapters.importers.transcripts.recording import (
 )
 from mnemolog.adapters.importers.turn import Compacted, Entry, Undone
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.limits import SCOPE_BYTES_MAX, without_unseen
-from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
+from mnemolog.domain.values import SCOPE_BYTES_MAX, Position, without_unseen
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 RECENT_MAX: Final = 1_000

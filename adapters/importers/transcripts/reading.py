@@ -31,8 +31,8 @@ from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.values import ORIGIN
 from mnemolog.infra.runtime.files import lock_file, open_file
 from mnemolog.infra.text_file import LINE_BYTES_MAX, unpacker_of, without_mark
 from mnemolog.projections.ports import Progress, tell

@@ -26,9 +26,9 @@ from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.message import ROLES, Role
-from mnemolog.domain.position import NO_STREAM, ORIGIN, Position
 from mnemolog.domain.session import SessionState, session_of, session_stream
 from mnemolog.domain.switching import agent_stream
+from mnemolog.domain.values import NO_STREAM, ORIGIN, Position
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.registry import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql.database import Tracked, TrackedTables, fetch, track, tracked

@@ -25,10 +25,15 @@ from mnemolog.domain.display import dated
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import AssertFact
 from mnemolog.domain.facts import new_fact
-from mnemolog.domain.limits import VALUE_KEY_BYTES_MAX, checked_text
-from mnemolog.domain.position import Position, parse_position_or_time, parse_relative_time
 from mnemolog.domain.result import Results
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.domain.values import (
+    VALUE_KEY_BYTES_MAX,
+    Position,
+    checked_text,
+    parse_position_or_time,
+    parse_relative_time,
+)
 from mnemolog.projections.context.answer import WhyLeftOut
 from mnemolog.projections.context.service import TOKENS
 from mnemolog.projections.history.timeline import Moment

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.limits import checked_label
+from mnemolog.domain.values import checked_label
 from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.runtime.files import as_store_error, local_path, new_file, read_file

@@ -20,8 +20,8 @@ from psycopg.pq import TransactionStatus
 from mnemolog.domain import errors
 from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import Clock, Micros
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import postgres_keys
 from mnemolog.infra.log.engine import (

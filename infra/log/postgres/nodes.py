@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple
 
-from mnemolog.domain.position import Micros
+from mnemolog.domain.values import Micros
 from mnemolog.infra.log.postgres.schema import SCHEMA
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"

@@ -22,8 +22,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json
-from mnemolog.domain.position import Clock, Micros
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.values import Clock, Micros
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import sqlite_keys
 from mnemolog.infra.log.engine import (

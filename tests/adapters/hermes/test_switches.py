@@ -4,7 +4,7 @@ import pytest
 
 from mnemolog.adapters.hermes import provider
 from mnemolog.domain.events import SessionSwitched
-from mnemolog.domain.position import Position
+from mnemolog.domain.values import Position
 from tests.adapters.hermes.managed import said, seen
 from tests.support import nothing_written, wait_until
 

@@ -12,7 +12,7 @@ from langgraph.types import Command
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
-from mnemolog.domain import errors, limits, threads
+from mnemolog.domain import errors, threads, values
 from mnemolog.domain.threads import ThreadCheckpointed
 from mnemolog.projections.sql.thread_index import FILE
 from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
@@ -257,7 +257,7 @@ def test_beyond_the_limits_nothing_is_written(saver, monkeypatch, store):
         monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.CHECKPOINT_BYTES_MAX", 1_500)
         with pytest.raises(errors.LimitExceeded):
             saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
-    assert limits.BLOB_BYTES_MAX == 64 << 20
+    assert values.BLOB_BYTES_MAX == 64 << 20
 
 
 @dataclass

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from mnemolog import MemoryStore, acting_as
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.values import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.operations.backup_files import note_failed_commands
 from mnemolog.projections.sql import queries

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.values import to_datetime
 from mnemolog.server.console.moment import BUCKETS, as_of, time_bar
 
 pytestmark = pytest.mark.local

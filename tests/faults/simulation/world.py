@@ -10,8 +10,8 @@ import numpy as np
 from mnemolog import MemoryStore, Session
 from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain import errors
-from mnemolog.domain.position import Micros
 from mnemolog.domain.session import SessionState
+from mnemolog.domain.values import Micros
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.session import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
