@@ -15,8 +15,8 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.standing import StandingKind
 from mnemolog.domain.values import Position
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
+from mnemolog.projections.recall.candidates import CHARACTERS_MAX
 from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.said_again import CHARACTERS_MAX
 from mnemolog.projections.recall.service import Answer
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import ASKING

@@ -1,37 +1,270 @@
-"""Candidates for a query from the text index and the vectors, before ranking."""
+"""Candidates for a query from the text index and the vectors, before ranking: turns, their neighbours, what they repeat.
+
+Turns that ask what the query asks answer nothing, and lend nothing to the turns next to them. A chat records the user's
+message and then recalls it; and people ask the same again weeks later. Without this the best hit for a question is the
+question, and the next one the reply to it ("Let me check."). What the same user said later is a pointer, no verdict
+which of the two holds.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import cache, partial
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain.choices import DEFAULT_LANGUAGE
 from mnemolog.domain.message import Role
 from mnemolog.domain.scope import Scopes
+from mnemolog.domain.session import Span
 from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.context_rows import Rows, in_language, rows_around
 from mnemolog.projections.recall.passages import best_passage, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.request import Kind, Request, request_of
-from mnemolog.projections.recall.said_again import askings, later_statement, said_alike
+from mnemolog.projections.recall.request import ASKS, Kind, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found, counts_of, search
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.conversation_views import languages_at
+from mnemolog.projections.sql.conversation_views import TURNS, languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.words import STOP_WORDS, TERMS_MAX, WORD, stems_of_each, terms_of, wholes_of, words_of
+from mnemolog.projections.sql.words import (
+    STOP_WORDS,
+    TERMS_MAX,
+    WORD,
+    stems_of,
+    stems_of_each,
+    terms_of,
+    wholes_of,
+    words_of,
+)
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
     from mnemolog.projections.sql.position_mask import PositionMask
     from mnemolog.projections.vectors.projection import VectorAnswer
+
+NEAR_PLACES: Final = 2
+"""How far away the turns are that count for the score of a turn."""
+HITS_AROUND: Final = 1
+"""How far from a turn that a leg offers a hit may be."""
+AROUND: Final = HITS_AROUND + NEAR_PLACES
+"""How many neighbours of an offered turn are read, before it and after it."""
+
+
+class Rows(NamedTuple):
+    """Turns as the ranking sees them, in columns of one length, ordered by place."""
+
+    places: Sequence[int] = ()
+    """The places of the turns. Consecutive turns of a session have consecutive places."""
+    positions: Sequence[Position] = ()
+    roles: Sequence[str] = ()
+    speakers: Sequence[str | None] = ()
+    said: Sequence[Micros] = ()
+    """When they were said, or else recorded."""
+    ask: Sequence[int] = ()
+    """1 where a turn ends with a question mark."""
+    stems: Sequence[str] = ()
+    """Their stems, separated by spaces, with a leading and a trailing space."""
+    may_be_hits: Sequence[bool] = ()
+    """Whether a turn may be a hit. Else it is only read to score its neighbours."""
+
+    def without(self, positions: Set[Position]) -> Rows:
+        """Return the rows without the turns at these positions."""
+        kept = [position not in positions for position in self.positions]
+        columns: Sequence[Any] = [list(compress(column, kept)) for column in self]
+        return Rows(*columns)
+
+
+def rows_around(
+    connection: sa.Connection,
+    offered: Sequence[Position],
+    *,
+    spans: Sequence[Span] | None,
+    allowed: PositionMask | None,
+    upto: Position,
+) -> Rows:
+    """Return these turns and their neighbours, without turns after `upto`.
+
+    A neighbour that the filters exclude is no hit, but its words count, unless it lies outside of `spans`: what a
+    rewind hides is not read. `allowed` are the turns that the filters leave; None for all.
+    """
+    of_legs = [row[0] for row in fetch(connection, _SELECT_PLACES, listed(offered))]
+    ((near,),) = fetch(connection, _SELECT_NEAR, listed(_runs(of_legs)), upto)
+    rows = Rows(*_COLUMNS.decode(near))
+    hits = {place + away for place in of_legs for away in range(-HITS_AROUND, HITS_AROUND + 1)}
+    rows = rows._replace(may_be_hits=[place in hits for place in rows.places])
+    if allowed is not None:
+        left = allowed.among(list(compress(rows.positions, rows.may_be_hits)))
+        rows = rows._replace(may_be_hits=[position in left for position in rows.positions])
+    return rows if spans is None else _in_spans(connection, rows, spans)
+
+
+def _runs(places: Iterable[int]) -> list[list[int]]:
+    """Return the first and the last place of each run of places that turns at `places` or their neighbours have."""
+    runs: list[list[int]] = []
+    for place in sorted(places):
+        if runs and place - AROUND <= runs[-1][1] + 1:
+            runs[-1][1] = place + AROUND
+        else:
+            runs.append([place - AROUND, place + AROUND])
+    return runs
+
+
+def _in_spans(connection: sa.Connection, rows: Rows, spans: Sequence[Span]) -> Rows:
+    """Return the rows whose turns are in any of `spans`."""
+    query = sa.select(TURNS.c.position).where(
+        TURNS.c.position.in_(queries.one_of(sorted(rows.positions))), queries.in_spans(spans)
+    )
+    left = set(connection.execute(query).scalars())
+    return rows.without(set(rows.positions) - left)
+
+
+def in_language(connection: sa.Connection, rows: Rows, language: str) -> Rows:
+    """Return rows with the stems of another language than that of the text index."""
+    texts = queries.turns_at(connection, rows.positions)
+    return rows._replace(stems=stems_of_each([texts[position].text for position in rows.positions], language))
+
+
+_SELECT_PLACES: Final = "SELECT place FROM turns WHERE position IN (SELECT value FROM json_each(?))"
+_NEAR: Final = ("place", "position", "role", "speaker", "coalesce(said_at, recorded_at)", "asks", "stems")
+_SELECT_NEAR: Final = (
+    f"SELECT json_array({', '.join(f'json_group_array({column})' for column in _NEAR)}) FROM json_each(?) AS run "
+    "CROSS JOIN turns ON place BETWEEN run.value ->> 0 AND run.value ->> 1 WHERE +position <= ?"
+)
+"""`CROSS JOIN` makes SQLite read the runs in the order written, and `+` keeps it from the index of positions.
+
+JSON is read in a third of the time of as many rows."""
+_COLUMNS: Final = msgspec.json.Decoder(list[list[Any]])
+
+
+SAME_MEANING: Final = 0.8
+"""An asking with one more stem than the question must have this cosine similarity to it."""
+MESSAGE_WORDS: Final = 4
+"""A query of fewer words, unless it was said with a question mark, is a look-up of words rather than a message."""
+_LAST: Final = 6
+"""How many of the last stems of a turn are compared before all of them."""
+_ABOUT_ASKINGS: Final = re.compile(r"\b(?:ask\w*|question\w*)\b", re.IGNORECASE)
+"""Such a question wants askings: "What did I ask about the ferry?"."""
+NOT_TELLING: Final = frozenset(stems_of(" ".join(sorted(STOP_WORDS))))
+"""The stems of words that say nothing of a subject."""
+
+
+def askings(
+    rows: Rows, similarity: Mapping[Position, float], query: str, whole: str, *, language: str, newest: Position
+) -> frozenset[Position]:
+    """Return which of these turns ask the question themselves.
+
+    - `query`: the question, or a part of it; `whole`: all of it.
+    - `newest`: the last turn of the store. If its words are the query, it is what the recall was made for, and earlier
+      askings are those of its speaker.
+    - `similarity`: of turns to the query, as far as they have vectors.
+
+    If the query is a question, an earlier asking is a user's turn that ends with a question mark and has no stem beyond
+    the question's, or one more and almost the same meaning. If it is not known who asks, a turn to which another user
+    replies is none: friends ask each other, and such a question is the subject of the reply.
+    """
+    said = stems_of(whole, language)
+    asked = said if query == whole else stems_of(query, language)
+    found, speakers = set[Position](), None
+    if newest in rows.positions:
+        n = rows.positions.index(newest)
+        words = rows.stems[n].partition("  ")[0].split()  # Without the spellings of numbers.
+        is_message = rows.ask[n] or len(words) >= MESSAGE_WORDS
+        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == said:
+            found, speakers = {newest}, {rows.speakers[n]}
+    if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):
+        return frozenset(found)
+    known = NOT_TELLING.union(asked)
+    for n in compress(range(len(rows.ask)), rows.ask):
+        others = _user_follows(rows, n) if speakers is None else rows.speakers[n] not in speakers
+        if others or rows.roles[n] != Role.USER:
+            continue
+        if len(set(rows.stems[n].rsplit(None, _LAST)[1:]) - known) > 1:
+            continue  # Most turns end in other words: there is no need to split the rest.
+        stems = frozenset(rows.stems[n].split())
+        more = stems - known
+        if len(more) > 1 or (more and similarity.get(rows.positions[n], 0.0) < SAME_MEANING):
+            continue
+        if not stems <= NOT_TELLING:
+            found.add(rows.positions[n])
+    return frozenset(found)
+
+
+def _user_follows(rows: Rows, n: int) -> bool:
+    """Whether the turn after a row, if it was read, is a user's."""
+    return n + 1 < len(rows.places) and rows.places[n + 1] == rows.places[n] + 1 and rows.roles[n + 1] == Role.USER
+
+
+COMPARED_CHARACTERS_MAX: Final = 10_000
+"""A longer text repeats only one that is equal to the letter."""
+_SAID: Final = (
+    f"SELECT position, role, speaker, scope, text FROM {queries.WITH_SESSIONS} WHERE {queries.LISTED} "
+    "ORDER BY coalesce(said_at, recorded_at), position"
+)
+
+
+def said_alike(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, tuple[Position, ...]]:
+    """Return which of these turns say the same, by each of them, in the order of time: what was said last is the last.
+
+    They have the same words, and one role, speaker and scope: `I live in Porto` means another thing from another user.
+    Every number, name and negation counts, in any language.
+    """
+    found: dict[object, list[Position]] = {}
+    for at, role, speaker, scope, text in fetch(connection, _SAID, listed(positions)) if positions else ():
+        said = words_of(text) if len(text) <= COMPARED_CHARACTERS_MAX else [text]
+        found.setdefault((role, speaker, scope, *said), []).append(at)
+    return {at: tuple(group) for group in found.values() if len(group) > 1 for at in group}
+
+
+SIMILAR: Final = 0.4
+"""The least cosine similarity of the two."""
+SIMILAR_IN_PART: Final = 0.3
+"""The same, where a part of a turn may be about the same thing."""
+CHARACTERS_MAX: Final = 400
+"""A longer turn says many things."""
+
+
+def later_statement(
+    rows: Rows,
+    offered: Collection[Position],
+    near: Callable[[Position, list[Position]], dict[Position, float]],
+    connection: sa.Connection,
+    position: Position,
+    *,
+    in_part: bool = False,
+) -> Turn | None:
+    """Return the most similar statement that the same user made after a turn, if it is similar enough.
+
+    It is one of the `offered` turns, of the same speaker and scope, and no question. With `in_part`, a part of it may
+    be similar: less similarity is enough, and it may end with a question. `near` returns how similar turns, ascending,
+    are to another one.
+    """
+    n, user = rows.positions.index(position), Role.USER.value
+    if rows.roles[n] != user:
+        return None
+    speaker, said = rows.speakers[n], rows.said[n]
+    columns = zip(rows.positions, rows.said, rows.ask, rows.roles, rows.speakers, rows.stems, strict=True)
+    later = [
+        at
+        for at, when, asks, role, who, stems in columns
+        if at > position and at in offered and role == user and who == speaker
+        if when >= said and (in_part or not asks) and len(stems) <= CHARACTERS_MAX
+    ]
+    least = SIMILAR_IN_PART if in_part else SIMILAR
+    similar = {at: likeness for at, likeness in sorted(near(position, sorted(later)).items()) if likeness >= least}
+    for at in sorted(similar, key=similar.__getitem__, reverse=True):
+        turns = queries.turns_at(connection, [position, at])
+        if len(turns) < 2 or len(turns[at].text) > CHARACTERS_MAX:
+            continue
+        if turns[at].scope == turns[position].scope and turns[at].text != turns[position].text:
+            return turns[at]
+    return None
+
 
 LONG: Final = 1_200
 """A question of more characters is read in part."""

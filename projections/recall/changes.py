@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Final
 import sqlalchemy as sa
 
 from mnemolog.domain.standing import SENTENCE
-from mnemolog.projections.recall.candidates import Candidates
-from mnemolog.projections.recall.context_rows import Rows
+from mnemolog.projections.recall.candidates import NOT_TELLING, Candidates, Rows
 from mnemolog.projections.recall.question import AHEAD
 from mnemolog.projections.recall.request import MINE, NOT_NOW, Whose, pattern
-from mnemolog.projections.recall.said_again import NOT_TELLING
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.words import terms_of, words_of

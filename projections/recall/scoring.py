@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mnemolog.domain.message import Role
 from mnemolog.domain.values import DAY
-from mnemolog.projections.recall.context_rows import NEAR_PLACES
+from mnemolog.projections.recall.candidates import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
 from mnemolog.projections.recall.question import AHEAD, RANKING, Weights
 from mnemolog.projections.recall.request import Whose

@@ -578,7 +578,7 @@ NO_BOUND = {
         projections/recall/bm25.py IDF_MIN
         projections/recall/candidates.py RARE_MAX SAID_MAX CANDIDATES_MIN
         projections/recall/changes.py COMPARED_MAX
-        projections/recall/said_again.py CHARACTERS_MAX COMPARED_CHARACTERS_MAX
+        projections/recall/candidates.py CHARACTERS_MAX COMPARED_CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX
         projections/recall/scoring.py NUMBER_BEHIND_MAX
         projections/recall/text_search.py PLACES_MAX
