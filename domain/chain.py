@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from hashlib import sha256
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -26,8 +25,8 @@ from mnemolog.domain.values import ORIGIN, Position
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
 _EVENT: Final = sha256(b"mnemolog/event/1\x00")
 """The state of the hash after the tag: copying it costs less than looking up the algorithm again."""
-_IDENTITY: Final = Struct(">qq")
-_HEADER: Final = Struct(">qqqiiii")
+_IDENTITY: Final = struct.Struct(">qq")
+_HEADER: Final = struct.Struct(">qqqiiii")
 
 
 def genesis(*, log_id: str, log_format: int, created_at: int) -> bytes:

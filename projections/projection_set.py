@@ -22,7 +22,6 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.database import tracked
 from mnemolog.projections.sql.opening import open_unproved, open_views
-from mnemolog.projections.sql.queries import positions_in
 from mnemolog.projections.vectors.model_vectors import Models, Vectors
 
 
@@ -153,7 +152,7 @@ class ProjectionSet:
         limit = checked_whole("limit", limit) if last is None else checked_whole("last", last)
         with self.current_views().database.reading() as connection:
             room = min(limit, INTEGER_MAX - 1)
-            page = positions_in(connection, spans, after=begin, before=end, newest_first=falls, limit=room + 1)
+            page = queries.positions_in(connection, spans, after=begin, before=end, newest_first=falls, limit=room + 1)
             turns = queries.turns_at(connection, page[:limit])
         found = Results(turns[at] for at in (page[:limit] if falls is newest_first else reversed(page[:limit])))
         found.next = page[limit - 1] if len(page) > limit else None

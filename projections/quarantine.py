@@ -27,12 +27,10 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import UNDECODABLE, to_json
-from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
 from mnemolog.domain.values import Position, UtcTime
 from mnemolog.infra.runtime import files
-from mnemolog.infra.runtime.files import mapped_to_projection_errors, read_file
 
 
 class Drift(StrEnum):
@@ -82,8 +80,8 @@ BYTES_MAX: Final = 4 << 30
 LOCK_WAIT_S: Final = 10.0
 """How long to wait for another thread or process that renames. The lock is not held while deleting."""
 
-PURGE: Final = remedy("admin.quarantine().purge")
-_LIST: Final = remedy("admin.quarantine().items")
+PURGE: Final = errors.remedy("admin.quarantine().purge")
+_LIST: Final = errors.remedy("admin.quarantine().items")
 _NOTE: Final = ".reason.json"
 _WHEN: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"[^.].*")
@@ -233,7 +231,7 @@ class Quarantine:
     def paths(self) -> list[Path]:
         """Return the paths of the items, ordered by name. Raises `ProjectionUnreadable`."""
         names = set()
-        with mapped_to_projection_errors(self.folder), suppress(FileNotFoundError):
+        with files.mapped_to_projection_errors(self.folder), suppress(FileNotFoundError):
             names = {path.name for path in self.folder.iterdir() if _NAME.fullmatch(path.name)}
 
         def is_part(name: str) -> bool:
@@ -247,9 +245,9 @@ class Quarantine:
         size = sum(item.bytes for item in items)
         full = len(items) >= ITEMS_MAX or size >= BYTES_MAX
         if full:
-            action: str = Hint("It takes nothing more: ", _LIST, " shows what is in it, ", PURGE, " makes room.")
+            action: str = errors.Hint("It takes nothing more: ", _LIST, " shows what is in it, ", PURGE, " makes room.")
         else:
-            action = Hint(_LIST, " shows what is in it, ", PURGE, " deletes it.") if items else NOTHING_TO_DO
+            action = errors.Hint(_LIST, " shows what is in it, ", PURGE, " deletes it.") if items else NOTHING_TO_DO
         return QuarantineStatus(items=len(items), bytes=size, full=full, action=action)
 
     def purge(self, *, dry_run: bool = False) -> list[QuarantinedItem]:
@@ -355,7 +353,7 @@ def _with_parts(item: Path) -> list[Path]:
 
 def _read_note(item: Path) -> _Note:
     try:
-        note = _DECODER.decode(read_file(_note_of(item)))
+        note = _DECODER.decode(files.read_file(_note_of(item)))
     except (OSError, *UNDECODABLE):
         return _Note()
     if note.sha256 == note.checksum():

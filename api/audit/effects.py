@@ -47,7 +47,6 @@ from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.question import RANKING
 from mnemolog.projections.recall.service import recall_of
 from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
-from mnemolog.projections.sql.queries import positions_in
 
 ROW: Final = ("what", "position", "at", "session", "who", "text")
 """The head of a CSV of effects."""
@@ -197,7 +196,7 @@ def _harmless(cell: Any) -> str:
 def _came_after(projections: ProjectionSet, began: dict[str, Position], head: Position) -> Iterator[CameAfter]:
     with projections.views().database.reading() as connection:
         for session, after in sorted(began.items(), key=lambda item: item[1]):
-            turns = positions_in(connection, [Span(session, after, head)], limit=INTEGER_MAX)
+            turns = queries.positions_in(connection, [Span(session, after, head)], limit=INTEGER_MAX)
             if turns:
                 yield CameAfter(session=session, after=after, turns=tuple(turns))
 

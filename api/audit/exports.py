@@ -13,7 +13,6 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.chain import Chain, LogRow, genesis
-from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.export import (
     FORMAT,
     VERSION,
@@ -130,7 +129,7 @@ def is_log_export(path: Path) -> bool:
         first = next((line for line in source.head if line.strip()), b"")
     try:
         return isinstance(decoded(first), ExportHeader)
-    except InvalidInput:
+    except errors.InvalidInput:
         return False
 
 
@@ -143,7 +142,7 @@ class ExportReader:
         self.header = self._read_header()
         try:
             self.chain = Chain(digest_from_hex(self.header.digest), position=self.header.after)
-        except InvalidInput as error:
+        except errors.InvalidInput as error:
             raise self.refused(str(error)) from error
 
     def rows(self) -> Iterator[LogRow]:
@@ -156,24 +155,24 @@ class ExportReader:
                 raise self.refused("a second header")
             try:
                 row = imported(line)
-            except InvalidInput as error:
+            except errors.InvalidInput as error:
                 raise self.refused(str(error)) from error
             for finding in self.chain.follow(row):
                 raise self.refused(finding.detail)
             yield row
         raise self.refused("the export ends here without its last line: it is incomplete")
 
-    def refused(self, why: str) -> ImportRefused:
+    def refused(self, why: str) -> errors.ImportRefused:
         """Return the error for the line that was read last."""
         hint = "name an export, as it was written, or the folder of a store"
-        return ImportRefused(self._path, self._number, why).saying(hint=hint)
+        return errors.ImportRefused(self._path, self._number, why).saying(hint=hint)
 
     def _decoded(self) -> Iterator[ExportLine]:
         for number, text in self._lines:
             self._number = number
             try:
                 yield decoded(text)
-            except InvalidInput as error:
+            except errors.InvalidInput as error:
                 raise self.refused(str(error)) from error
 
     def _read_header(self) -> ExportHeader:

@@ -20,7 +20,6 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys.key_tree import Node
 from mnemolog.infra.keys.keyring import WRAPPED_BYTES, KeyErasure, StoredKeys
 from mnemolog.infra.runtime.files import is_writable, sync
-from mnemolog.infra.sqlite import OpenedFiles
 
 KEYS_FILE: Final = "keys.db"
 CLEAR_FORMAT, WRAPPED_FORMAT = 1, 2
@@ -250,7 +249,7 @@ class SqliteKeys:
         path: Path,
         *,
         log_id: str,
-        files: OpenedFiles | None = None,
+        files: sqlite.OpenedFiles | None = None,
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         read_only: bool | None = None,
     ) -> None:
@@ -258,7 +257,7 @@ class SqliteKeys:
         self.log_id = log_id
         self._busy_timeout_s = busy_timeout_s
         self._read_only = not is_writable(path.parent) if read_only is None else read_only
-        self._files = files or OpenedFiles(path.parent)
+        self._files = files or sqlite.OpenedFiles(path.parent)
         self._engine: sa.Engine | None = None
         self._connection: sa.Connection | None = None
         """Kept open: once closed, the pool would give the driver's connection to another caller."""

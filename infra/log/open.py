@@ -18,7 +18,6 @@ from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, addres
 from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite.engine import LOG_FILE, SqliteEngine, find_or_create
 from mnemolog.infra.runtime.files import is_readable, is_writable, mapped_to_store_errors
-from mnemolog.infra.sqlite import OpenedFiles
 
 
 def open_log(
@@ -50,7 +49,7 @@ def open_log(
     """
     if synchronous not in sqlite.SYNCHRONOUS:
         raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
-    address, files = address_of(folder, address), OpenedFiles(folder)
+    address, files = address_of(folder, address), sqlite.OpenedFiles(folder)
     path = folder / (LOG_FILE if address is None else ADDRESS_FILE)
     if not read_only:
         _require_writable(folder, path)
@@ -121,7 +120,7 @@ def keys_of(
     *,
     log_id: str,
     address: LogAddress | None,
-    files: OpenedFiles | None = None,
+    files: sqlite.OpenedFiles | None = None,
     busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
     read_only: bool | None = None,
 ) -> KeysEngine:

@@ -21,7 +21,6 @@ from mnemolog.projections.recall.service import Answer
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import ASKING
 from mnemolog.projections.sql.database import listed
-from mnemolog.projections.sql.queries import Filters, below_any
 from mnemolog.projections.sql.words import stems_among, terms_of
 
 FOLDER: Final = "standing/"
@@ -132,15 +131,15 @@ def standing_fact(fact: Fact) -> StandingStatement:
     )
 
 
-def _said(connection: sa.Connection, filters: Filters) -> Iterator[_Row]:
+def _said(connection: sa.Connection, filters: queries.Filters) -> Iterator[_Row]:
     """Yield the statements in the turns that filters leave, newest first."""
     conditions: list[tuple[str, Sequence[Any]]] = [("position <= ?", [filters.upto])]
     if filters.scopes:
-        conditions.append(below_any(filters.scopes))
+        conditions.append(queries.below_any(filters.scopes))
     if filters.session is not None and filters.beside != ():
         sessions = [filters.session, *(span.session for span in filters.spans or ())]
         own = "scope IN (SELECT scope FROM sessions WHERE session IN (SELECT value FROM json_each(?)))"
-        beside, values = below_any(filters.beside) if filters.beside else ("0", [])
+        beside, values = queries.below_any(filters.beside) if filters.beside else ("0", [])
         conditions.append((f"({own} OR {beside})", [listed(sessions), *values]))
     driver: Any = connection.connection.driver_connection
     found = driver.execute(
@@ -184,7 +183,7 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _later(answer: Answer, filters: Filters, rows: Sequence[_Row]) -> dict[_Row, Turn]:
+def _later(answer: Answer, filters: queries.Filters, rows: Sequence[_Row]) -> dict[_Row, Turn]:
     """Return what the same user said later about the same thing, and may lift a statement: the most similar turn."""
     from mnemolog.projections.sql.filtering import turns_left  # Imports numpy.
     from mnemolog.projections.sql.position_mask import PositionMask

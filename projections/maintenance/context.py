@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
@@ -169,8 +168,8 @@ class IssueWithFix(NamedTuple):
     """Whether the fix has to wait until all others are done."""
 
 
-UNREADABLE_ACTION: Final = Hint(
-    *("Find out which process holds the file and who may read it, then run ", remedy("status"), " again.")
+UNREADABLE_ACTION: Final = errors.Hint(
+    *("Find out which process holds the file and who may read it, then run ", errors.remedy("status"), " again.")
 )
 _SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
 

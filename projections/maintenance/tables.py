@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain import errors
 from mnemolog.domain.display import counted
-from mnemolog.domain.errors import Hint, remedy
+from mnemolog.domain.errors import Hint, ProjectionUnreadable, remedy
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.sqlite import temporary_engine
@@ -113,7 +112,7 @@ def _looked_at(path: Path, look: Callable[[sa.Connection], Any], *, sealed: bool
             return Drift.DAMAGED, invalid, None
         with opened(path) as database, database.reading() as connection:
             return None, "", look(connection)
-    except errors.ProjectionUnreadable as error:
+    except ProjectionUnreadable as error:
         return state_by(error), error.cause, None
 
 
@@ -236,7 +235,7 @@ class ConversationViews(Database):
         """Bring the views up to date. Views that turn out to be damaged are rebuilt."""
         try:
             return f"read up to {context.projections.current_views(context.progress).position()}"
-        except errors.ProjectionUnreadable as error:
+        except ProjectionUnreadable as error:
             if not is_damage(error):
                 raise
             return self._rebuild(context, unusable=True, why=error.cause, state=Drift.DAMAGED.value)
@@ -301,7 +300,7 @@ class Cache(Database):
                 if faults := faults_of(connection):
                     return Drift.DAMAGED.value, "; ".join(faults), 0
                 bad = len(self._bad_rows(connection))
-        except errors.ProjectionUnreadable as error:
+        except ProjectionUnreadable as error:
             return state_by(error).value, error.cause, 0
         state = Drift.DAMAGED.value if bad else PRESENT
         return state, f"{counted(bad, 'row')} without the right checksum", bad

@@ -1,4 +1,4 @@
-"""Candidates for a query from the text index and the vectors, before ranking: turns, their neighbours, what they repeat.
+"""Candidates for a query from the text index and the vectors, before ranking: turns, their neighbours, repetitions.
 
 Turns that ask what the query asks answer nothing, and lend nothing to the turns next to them. A chat records the user's
 message and then recalls it; and people ask the same again weeks later. Without this the best hit for a question is the

@@ -17,7 +17,6 @@ from mnemolog.projections.recall.candidates import Ranked
 from mnemolog.projections.recall.passages import SoughtWords, best_passage
 from mnemolog.projections.recall.question import Question
 from mnemolog.projections.sql import distrust, queries
-from mnemolog.projections.sql.queries import positions_in
 
 REACH: Final = 40
 """How many turns before or after a hit are looked at: outputs of tools may lie between a question and its reply."""
@@ -137,7 +136,9 @@ def exchanges_of(
         near |= queries.turns_beside(connection, alone, newest_first=is_back, limit=REACH)
         for position in {*of_role} - {*alone}:
             ends = {"before" if is_back else "after": position}
-            near[position] = positions_in(connection, spans_of[position], newest_first=is_back, limit=REACH, **ends)
+            near[position] = queries.positions_in(
+                connection, spans_of[position], newest_first=is_back, limit=REACH, **ends
+            )
     every = sorted({position for some in near.values() for position in some})
     role_of |= queries.roles_at(connection, every)
     gone, chosen = distrust.among(connection, every, head), dict[Position, list[Position]]()

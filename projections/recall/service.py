@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from mnemolog.domain import errors
 from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import dated
-from mnemolog.domain.errors import Hint, again
 from mnemolog.domain.events import RECALLS_STREAM, ContextServed, Event, RecallServed
 from mnemolog.domain.head import Known, known_at
 from mnemolog.domain.scope import UNBOUNDED, Boundary, Scope, Scopes
@@ -66,7 +65,6 @@ from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.sql import distrust, fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import tracked
-from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.
@@ -119,7 +117,7 @@ class Answer(NamedTuple):
     """The words of the question, to choose passages by."""
     known: Known
     """The position that it refers to, and when it was judged what holds."""
-    filters: Filters
+    filters: queries.Filters
     """What the turns that were searched have in common, as of the position of the answer."""
     connection: sa.Connection
     """The snapshot of the views that the hits were read from. It is open as long as the caller keeps it."""
@@ -334,7 +332,7 @@ class Recalls:
         if self._projections.log.head().position:
             begins = dated(to_datetime(self._projections.log.recorded_at(Position(1))))
             error = errors.InvalidInput("as_of", f"nothing was recorded by then: the log begins at {begins}")
-            error.hint = Hint("to ask by the time of saying, use ", again(until=str(as_of), as_of=None))
+            error.hint = errors.Hint("to ask by the time of saying, use ", errors.again(until=str(as_of), as_of=None))
             raise error
 
     def answer(self, question: Question, basis: Basis, snapshot: ExitStack | None = None) -> Answer:
@@ -439,7 +437,7 @@ class Recalls:
         """Return which turns facts rest on of which none holds, each with the position of what took its place."""
         return fact_queries.superseded(connection, turns, known, self._boundary.scopes)
 
-    def filters(self, connection: sa.Connection, question: Question, head: Position) -> Filters:
+    def filters(self, connection: sa.Connection, question: Question, head: Position) -> queries.Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
         spans = None
         if question.session is not None:

@@ -37,7 +37,6 @@ from mnemolog.projections.sql import (
     turn_tables,
 )
 from mnemolog.projections.sql.database import METADATA, SqlProjection, fetch, listed
-from mnemolog.projections.sql.turn_tables import PLACES, places_of
 from mnemolog.projections.sql.words import stems_of_each
 
 VIEWS: Final = "views/22"
@@ -259,7 +258,7 @@ def _insert_turns(
     turns = [(recorded, recorded.event) for recorded in events if isinstance(recorded.event, TurnRecorded)]
     if not turns:
         return
-    places = {session: of.started_position * PLACES + of.turns for session, of in known.items()}
+    places = {session: of.started_position * turn_tables.PLACES + of.turns for session, of in known.items()}
     connection.exec_driver_sql(_INSERT_TURN, turn_rows(events, places, language))
     connection.exec_driver_sql(_INDEX_STEMS, (turns[0][0].position, turns[-1][0].position))
     scopes = {session: of.scope for session, of in known.items()}
@@ -367,7 +366,7 @@ def _erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEr
     ).first()
     if of is None:
         return
-    place, end = places_of(of[0])
+    place, end = turn_tables.places_of(of[0])
     turns: list[tuple[int, str | None]] = []
     for first, last in erased.versions:
         # A turn's number in its session is less than its version.

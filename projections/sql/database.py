@@ -31,7 +31,6 @@ from mnemolog.domain.values import ORIGIN, Position, as_invalid_input
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.files import mapped_to_projection_errors, open_file, read_file, replace_file
-from mnemolog.infra.sqlite import OpenedFiles
 from mnemolog.projections.ports import Log, Progress, tell
 from mnemolog.projections.quarantine import Drift
 
@@ -47,7 +46,9 @@ class ProjectionDatabase:
     - `files`: the files that are open. Once another file is in the place of one, that is opened
     """
 
-    def __init__(self, engine: sa.Engine, path: Path, sealed: bool = False, files: OpenedFiles | None = None) -> None:
+    def __init__(
+        self, engine: sa.Engine, path: Path, sealed: bool = False, files: sqlite.OpenedFiles | None = None
+    ) -> None:
         self.engine = engine
         self.path = path
         self.sealed = sealed

@@ -16,7 +16,6 @@ from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayou
 from mnemolog.domain.values import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.files import make_folder, mapped_to_store_errors
-from mnemolog.infra.sqlite import OpenedFiles
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import UNCOVERED, Drift, Quarantine, identity
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, Views
@@ -90,7 +89,7 @@ def open_engine(
     *,
     cache_bytes: int = sqlite.CACHE_BYTES,
     busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
-    files: OpenedFiles | None = None,
+    files: sqlite.OpenedFiles | None = None,
 ) -> sa.Engine:
     """Open or create the database of a projection. A crash may lose its last transactions: the log has the events."""
     with mapped_to_store_errors(path.parent):
@@ -133,7 +132,7 @@ def open_unproved(layout: StoreLayout, log: Log, why: errors.LogUnreachable, *, 
     path = layout.views
     if not path.exists() or _why_invalid(path, sealed=True) is not None:
         raise why
-    files = OpenedFiles(path.parent)
+    files = sqlite.OpenedFiles(path.parent)
     engine = open_engine(path, cache_bytes=VIEWS_CACHE_BYTES, busy_timeout_s=busy_timeout_s, files=files)
     try:
         database = ProjectionDatabase(engine, path, True, files)
@@ -220,7 +219,7 @@ def open_or_rebuild(
         return database
 
     for attempt in (1, 2):
-        judged, files = identity(path), OpenedFiles(path.parent)
+        judged, files = identity(path), sqlite.OpenedFiles(path.parent)
         engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s, files=files)
         try:
             if (why_not := _why_invalid(path, sealed=sealed)) is not None:

@@ -19,7 +19,6 @@ from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import SESSIONS
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.queries import turns_until
 
 ROWS_AT_ONCE: Final = 200
 
@@ -101,7 +100,7 @@ def _as_of(connection: sa.Connection, found: SessionSummary, as_of: AsOf) -> Ses
     ended_at = found.ended_at
     return msgspec.structs.replace(
         found,
-        turns=turns_until(connection, found.session, as_of.position),
+        turns=queries.turns_until(connection, found.session, as_of.position),
         ended_at=ended_at if ended_at is not None and to_micros("ended_at", ended_at) <= as_of.recorded_at else None,
         last_position=as_of.position,
     )
@@ -122,7 +121,7 @@ def groups(connection: sa.Connection, *, by: By, scopes: Scopes = (), upto: Posi
     crossing = sa.select(column, SESSIONS.c.session).where(within, SESSIONS.c.last_position > upto)
     for name, session in connection.execute(crossing).all():
         sessions, number = counted[name]
-        counted[name] = (sessions, number + turns_until(connection, session, upto))
+        counted[name] = (sessions, number + queries.turns_until(connection, session, upto))
     return [Group(name=name, sessions=sessions, turns=turns) for name, (sessions, turns) in sorted(counted.items())]
 
 

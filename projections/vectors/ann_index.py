@@ -12,7 +12,6 @@ import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from typing import Any, Final, NamedTuple, cast
 
 import faiss
@@ -115,7 +114,7 @@ class Coarse:
 
     def serialised(self) -> bytes:
         """Return the bytes to write. FAISS passes them on in pieces, so that no second copy is in memory."""
-        written, library = BytesIO(), cast(Any, faiss)
+        written, library = io.BytesIO(), cast(Any, faiss)
         library.write_index(self._index, library.PyCallbackIOWriter(written.write))
         return written.getvalue()
 

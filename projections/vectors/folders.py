@@ -25,14 +25,12 @@ from typing import Final, NamedTuple, TypeVar
 import filelock
 import msgspec
 
-from mnemolog.domain import errors
 from mnemolog.domain.encoding import UNDECODABLE, to_json
-from mnemolog.domain.errors import ANY_MODEL, Hint, remedy, with_model
+from mnemolog.domain.errors import ANY_MODEL, Hint, IndexerBusy, ProjectionUnreadable, remedy, with_model
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.domain.values import INTEGER_MAX, ORIGIN, TEXT_BYTES_MAX, Position
 from mnemolog.infra.runtime import files, fork_guard
-from mnemolog.infra.runtime.files import DOCUMENT_BYTES_MAX, read_file, require_file, write_synced
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import LOST_HISTORY, NOTHING_TO_DO, Actions, Drift, LogRange, size_of
 from mnemolog.projections.sql import checked_json
@@ -86,7 +84,7 @@ def named(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], o
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise errors.ProjectionUnreadable(folder, str(error)) from error
+        raise ProjectionUnreadable(folder, str(error)) from error
 
 
 Kept = TypeVar("Kept")
@@ -109,7 +107,7 @@ SEARCHED_MAX: Final = 1 << 20
 """The most lists to probe, or candidates to request, that a manifest may ask a search for."""
 
 
-class Damaged(errors.ProjectionUnreadable):
+class Damaged(ProjectionUnreadable):
     """A file differs from what was written. Unlike a file that cannot be read just now, this is permanent."""
 
 
@@ -182,7 +180,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
     A manifest is a witness of the log's history. With its checksum, a flipped bit cannot accuse the log.
     """
-    write_synced(folder / MANIFEST_FILE, checked_json.encode(manifest))
+    files.write_synced(folder / MANIFEST_FILE, checked_json.encode(manifest))
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -223,7 +221,7 @@ def log_range_of(segment: Path) -> LogRange | None:
     """Return the part of the log that a segment was built from; None if its manifest cannot be read."""
     try:
         tag = read_manifest(segment)
-    except errors.ProjectionUnreadable:
+    except ProjectionUnreadable:
         return None
     return LogRange(tag.log_id, tag.after, tag.upto, tag.digest_at_upto)
 
@@ -273,10 +271,10 @@ def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
     return data
 
 
-def read_bytes(path: Path, *, size_max: int = DOCUMENT_BYTES_MAX) -> bytes:
+def read_bytes(path: Path, *, size_max: int = files.DOCUMENT_BYTES_MAX) -> bytes:
     """Return the content of a file of a segment. Raises `Damaged` if there is no such file, `ProjectionUnreadable`."""
     with readable(path):
-        return read_file(path, size_max=size_max, within=path.parent.parent)
+        return files.read_file(path, size_max=size_max, within=path.parent.parent)
 
 
 @contextmanager
@@ -287,7 +285,7 @@ def readable(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise Damaged(path, "it is missing") from error
     except OSError as error:
-        kind = Damaged if error.errno in _NO_SUCH_FILE else errors.ProjectionUnreadable
+        kind = Damaged if error.errno in _NO_SUCH_FILE else ProjectionUnreadable
         raise kind(path, error.strerror or str(error)) from error
 
 
@@ -316,7 +314,7 @@ def why_size_invalid(folder: Path, manifest: Manifest) -> str | None:
     """
     for name, tag in sorted(manifest.files.items()):
         try:
-            require_file(folder / name)
+            files.require_file(folder / name)
             size = (folder / name).stat().st_size
         except OSError as error:
             return f"{name}: {error.strerror or error}"
@@ -364,7 +362,7 @@ class IndexerLock:
         """Hold the lock. Raises `IndexerBusy` if it is not free within `wait_s` seconds."""
         end = time.monotonic() + wait_s
         if not self._thread.acquire(timeout=wait_s):
-            raise errors.IndexerBusy(self.path, holder=self.holder())
+            raise IndexerBusy(self.path, holder=self.holder())
         try:
             self._acquire(max(0.0, end - time.monotonic()))
             yield
@@ -379,7 +377,7 @@ class IndexerLock:
     def holder(self) -> str:
         """Return a description of the current holder, or of one that was killed."""
         try:
-            return str(_HOLDER.decode(read_file(self._note)))
+            return str(_HOLDER.decode(files.read_file(self._note)))
         except (OSError, *UNDECODABLE):
             return "another process"
 
@@ -388,9 +386,9 @@ class IndexerLock:
             files.make_folder(self.path.parent, root=PROJECTIONS)
             self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
         except filelock.Timeout as error:
-            raise errors.IndexerBusy(self.path, holder=self.holder()) from error
+            raise IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
-            raise errors.ProjectionUnreadable(self.path, str(error)) from error
+            raise ProjectionUnreadable(self.path, str(error)) from error
         with suppress(OSError):  # Disk full, no descriptors: harmless, only waiting processes cannot name the holder.
             files.write_unsynced(self._note, to_json(Holder(os.getpid(), socket.gethostname())))
 
@@ -610,7 +608,7 @@ def name_in_quarantine(quarantine: Path, fingerprint: str) -> str:
     for manifest in sorted(quarantine.glob(f"*/{MANIFEST_FILE}"), reverse=True):
         try:
             tag = read_manifest(manifest.parent)
-        except errors.ProjectionUnreadable:
+        except ProjectionUnreadable:
             continue
         if tag.fingerprint.startswith(fingerprint):
             return tag.model
@@ -649,7 +647,7 @@ def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSe
     span = range_of(part)
     try:
         manifest = read_manifest(part)
-    except errors.ProjectionUnreadable as error:
+    except ProjectionUnreadable as error:
         covered = span is not None and covered_by(log, span)
         return FoundSegment(part, None, SegmentState.DAMAGED, error.cause, covered) if part.exists() else None
     state, why = state_of(manifest, log=log, fingerprint=None), ""

@@ -17,7 +17,6 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
-from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.embeddings import EmbeddingCache
@@ -333,7 +332,7 @@ class Generation:
             tail = self._work.tail
             self._writing = True
         try:
-            with mapped_to_projection_errors(self.folder):
+            with files.mapped_to_projection_errors(self.folder):
                 # An interrupted writer may have left an incomplete segment, or segments that it had merged.
                 files.remove_leftovers(self.folder, TEMPORARY)
                 used = {part.folder for part in self._work.written}
@@ -397,7 +396,7 @@ class Generation:
 
     def _take_in_written(self, *, keep_tail: bool = True) -> None:
         """Read new segments. With `keep_tail`, the tail is kept if it still begins where they end."""
-        with mapped_to_projection_errors(self.folder):
+        with files.mapped_to_projection_errors(self.folder):
             listed = segment_folders(self.folder)
             known = {part.folder: part for part in (*self._work.written, *self._beyond) if part.folder is not None}
             chain, self._beyond = load_chain(

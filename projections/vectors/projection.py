@@ -21,7 +21,6 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
-from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Encoder, Progress, StoreLog, tell
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
@@ -367,7 +366,7 @@ class VectorProjection:
         With `skip_bad`, a text that the model refuses is skipped and listed in the manifest.
         Raises `EncodingFailed` with the position, and `IndexerBusy`: the current generation stays in use.
         """
-        with self._lock.held(), mapped_to_projection_errors(self._root):
+        with self._lock.held(), files.mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._encoder.fingerprint)}"
             files.remove_leftovers(self._root, PROBE)
             if building.is_symlink():  # Not ours: the folder that it leads to would be written.
@@ -446,7 +445,7 @@ class VectorProjection:
         """
         if not generation.is_untidy and new_since is None:
             return True
-        with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
+        with self._lock.held(wait_s=wait_s), files.mapped_to_projection_errors(self._root):
             # Read before embedding, checked before writing: meanwhile a rebuild may have replaced the generation. Its
             # new vectors are in the cache.
             if self._current_folder() == generation.folder:

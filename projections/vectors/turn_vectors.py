@@ -22,7 +22,6 @@ from mnemolog.domain.display import Bytes
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files
-from mnemolog.infra.runtime.files import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
@@ -317,7 +316,7 @@ def purge(
     """
     gone = np.asarray(sorted(forgotten), dtype=np.int64)
     for model in sorted({generation.prefix for generation in generation_folders(root)}):
-        with IndexerLock(root, model).held(wait_s=WAIT_S), mapped_to_projection_errors(root):
+        with IndexerLock(root, model).held(wait_s=WAIT_S), files.mapped_to_projection_errors(root):
             # Listed under the lock: a rebuild that held it may have copied the vectors to a new generation.
             for generation in generation_folders(root, model):
                 for folder in segment_folders(generation.path):
@@ -327,7 +326,7 @@ def purge(
                         shutil.rmtree(left, ignore_errors=True)
                         if left.exists():
                             raise errors.ProjectionUnreadable(left, "it cannot be deleted")
-    with mapped_to_projection_errors(root):
+    with files.mapped_to_projection_errors(root):
         for folder in root.glob(BUILDING):
             # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.
             with IndexerLock(root, folder.name.removeprefix(BUILDING[:-1])).held(wait_s=WAIT_S):

@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from mnemolog.domain import errors
-from mnemolog.domain.errors import Hint, remedy
 from mnemolog.domain.head import Head
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.values import Clock, Micros
@@ -638,7 +637,9 @@ def script(*, apart: bool) -> str:
 def _no_schema(url: str, what: str) -> errors.StoreError:
     url = without_password(url)
     return errors.StoreError(f"{url} is not prepared for {what}").saying(
-        hint=Hint(remedy("prepare_database", url), " does it once, as a user who may create schemas and roles")
+        hint=errors.Hint(
+            errors.remedy("prepare_database", url), " does it once, as a user who may create schemas and roles"
+        )
     )
 
 

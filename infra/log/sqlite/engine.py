@@ -40,7 +40,6 @@ from mnemolog.infra.log.reader import NOT_A_TURN, PAGE_BYTES, LogReader
 from mnemolog.infra.log.seen_head import SeenHead
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.runtime.files import as_store_error, make_folder, new_file, read_file, sync
-from mnemolog.infra.sqlite import LOOK_EVERY_NS, OpenedFiles
 
 APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
 
@@ -394,7 +393,7 @@ class SqliteReader(LogReader):
 class SqliteConnection(LogConnection):
     """Implements `LogConnection`."""
 
-    def __init__(self, connection: sa.Connection, files: OpenedFiles, genesis: bytes) -> None:
+    def __init__(self, connection: sa.Connection, files: sqlite.OpenedFiles, genesis: bytes) -> None:
         self._connection, self._files = connection, files
         self.driver: Any = connection.connection.driver_connection
         self.reads = SqliteReader(self.driver, genesis)
@@ -406,7 +405,8 @@ class SqliteConnection(LogConnection):
         does, with two statements less.
         """
         driver = self.driver
-        self._files.require_unchanged(every_ns=LOOK_EVERY_NS)  # A commit may damage the file in the place of one.
+        # A commit may damage the file in the place of one.
+        self._files.require_unchanged(every_ns=sqlite.LOOK_EVERY_NS)
         try:
             if len(rows) <= ROWS_MAX:
                 self.insert(rows)
@@ -422,7 +422,7 @@ class SqliteConnection(LogConnection):
 
     def lock(self, seen: int) -> tuple[int, bytes | None, int, bytes | None]:
         """See `LogConnection`."""
-        self._files.require_unchanged(every_ns=LOOK_EVERY_NS)
+        self._files.require_unchanged(every_ns=sqlite.LOOK_EVERY_NS)
         self.driver.execute("BEGIN IMMEDIATE")
         position, digest, digest_there = self.reads.head(seen) or (0, None, None)
         return position, digest, self.reads.last_given(), digest_there
@@ -477,7 +477,7 @@ class SqliteEngine(LogEngine):
         path: Path,
         *,
         identity: LogIdentity,
-        files: OpenedFiles,
+        files: sqlite.OpenedFiles,
         synchronous: sqlite.Synchronous,
         busy_timeout_s: float,
         seen: SeenHead,
