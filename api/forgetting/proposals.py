@@ -8,7 +8,6 @@ from posixpath import commonpath
 from typing import Any, Final, get_args
 
 import msgspec
-from msgspec.structs import replace
 
 from mnemolog.application import commands
 from mnemolog.application.facts import Distrusts, Facts, ending
@@ -107,7 +106,7 @@ class Proposals:
         check_count("because", len(turns), limit=BECAUSE_MAX, unit="turns")
         act = _checked(act)
         if isinstance(act, DistrustSources | Forget):
-            act = replace(act, session=[self._visible.id_of(item) for item in act.session])
+            act = msgspec.structs.replace(act, session=[self._visible.id_of(item) for item in act.session])
         made = ProposalMade(
             act=act,
             why=checked_text("why", why, bytes_max=DESCRIPTION_BYTES_MAX) if why else "",
@@ -289,23 +288,23 @@ class Proposals:
                     left = tables.belief(connection, item.scope, key, known, without=without)
                 then = act.value if isinstance(act, AssertFact) else tables.value_of(left)
                 at = None if now is None else now.decides.position
-                return replace(item, now=tables.value_of(now), then=then, now_at=at)
+                return msgspec.structs.replace(item, now=tables.value_of(now), then=then, now_at=at)
             case EndStanding():
                 found = self._log.event_at(Position(act.statement))
                 shown = found is not None and self._visible.shows_stream(found.stream)
                 if found is not None and shown and isinstance(found.event, TurnRecorded):
                     text = found.event.text
                     said = [text[part.start : part.end] for part in standing_in(text)]
-                    return replace(item, now=said, then=[], now_at=found.position)
+                    return msgspec.structs.replace(item, now=said, then=[], now_at=found.position)
             case DistrustSources():
                 source, _ = self._distrusting(item, act)
-                return replace(
+                return msgspec.structs.replace(
                     item, takes={"turns and facts": Distrusts(self._visible, self._projections).covers(source)}
                 )
             case Forget() if as_of is None:
                 with suppress(errors.MnemologError):  # It can be listed, though a hold stands in its way.
                     forget = self._forgetting.requesting(self._selector(item.scope, act), reason="")
-                    return replace(item, takes=self._visible.transact(forget, dry_run=True).counts)
+                    return msgspec.structs.replace(item, takes=self._visible.transact(forget, dry_run=True).counts)
         return item
 
     def waiting(self) -> int:
@@ -362,7 +361,7 @@ def _edited(act: Act, edit: Mapping[str, Any]) -> Act:
         return act
     if not isinstance(act, AssertFact) or not isinstance(edit, Mapping) or not edit.keys() <= {*EDITED}:
         raise errors.InvalidInput("edits", f"of a proposed fact can be changed: {', '.join(EDITED)}; of others nothing")
-    return _checked(replace(act, **edit))
+    return _checked(msgspec.structs.replace(act, **edit))
 
 
 @contextmanager

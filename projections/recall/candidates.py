@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
-from msgspec.structs import replace
 
 from mnemolog.domain.choices import DEFAULT_LANGUAGE
 from mnemolog.domain.message import Role
@@ -418,11 +417,11 @@ def in_windows(connection: sa.Connection, question: Question, *, head: Position)
     asking[1] = [sentence[-READ:] for sentence in sorted(asking[1], key=rarity, reverse=True)[:BETWEEN]]
     if not any(asking):
         together = "\n".join(best_passage(part, words, limit=READ).text for part in parts)
-        return [replace(question, query=together)]
+        return [msgspec.structs.replace(question, query=together)]
     limits = (READ, BETWEEN * (READ + 1), READ)
     each = ("\n".join(some) for some in asking)
     windows = (best_passage(some, words, limit=limit).text for some, limit in zip(each, limits, strict=True))
-    return [replace(question, query=window) for window in dict.fromkeys(windows) if window.strip()]
+    return [msgspec.structs.replace(question, query=window) for window in dict.fromkeys(windows) if window.strip()]
 
 
 def from_views(
@@ -435,12 +434,12 @@ def from_views(
     newest, now = queries.last_turn(connection)
     language, indexed = languages_at(connection, head)
     if newest > head or language != indexed:  # The words, speakers and times of later turns must not count.
-        filters, (newest, now) = replace(filters, upto=head), queries.last_turn(connection, upto=head)
+        filters, (newest, now) = msgspec.structs.replace(filters, upto=head), queries.last_turn(connection, upto=head)
     unindexed = None if language == indexed else language
     terms = read_query(connection, question, scopes=filters.scopes, upto=head, language=language)
     found, allowed = NOTHING_FOUND, None
     if terms.request.kind == Kind.ORDER and not filters.roles:
-        filters = replace(filters, roles=(Role.USER,))
+        filters = msgspec.structs.replace(filters, roles=(Role.USER,))
     if not filters.leave_everything:
         from mnemolog.projections.sql.filtering import turns_left
 

@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import sqlalchemy as sa
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec import structs, to_builtins
 
 from mnemolog.domain import errors
 from mnemolog.domain.choices import Activation
@@ -266,7 +265,7 @@ class Recalls:
         made, hits = served.answer.recall, served.answer.recall.hits
         if made.kind == Kind.ORDER:
             hits = tuple(sorted(hits, key=lambda hit: (hit.said_at, hit.position)))
-        return served.answer._replace(recall=replace(made, hits=hits, receipt=kept))
+        return served.answer._replace(recall=structs.replace(made, hits=hits, receipt=kept))
 
     def leaves_receipt(self, receipt: bool | None) -> bool:
         """Whether an answer leaves a receipt: as the call says, else as the store was opened."""
@@ -291,7 +290,7 @@ class Recalls:
         """Answer a question without leaving a receipt. `snapshot` keeps `Answer.connection` open."""
         checked_number("timeout_s", timeout_s)
         boundary = self._boundary
-        question = replace(question, scopes=boundary.narrow(question.scopes), alone=bool(boundary.scopes))
+        question = structs.replace(question, scopes=boundary.narrow(question.scopes), alone=bool(boundary.scopes))
         with self._timed("mnemolog.recall", mode=question.mode):
             then, moment = (None, None) if as_of is None else known_at("as_of", as_of, self._projections.log)
             if then == ORIGIN and not isinstance(as_of, int) and question.session is None:
@@ -319,7 +318,7 @@ class Recalls:
             if min_position is not None and question.mode != TEXT:
                 _require(answer.recall, min_position)
             is_as_of = then is not None if cursor is None else cursor.as_of
-            made = replace(
+            made = structs.replace(
                 answer.recall,
                 as_of=answer.recall.head if is_as_of else None,
                 next=self._next(question, basis.page, answer, as_of=is_as_of),
@@ -447,7 +446,7 @@ class Recalls:
                 if question.lineage:
                     raise  # The views have no sessions' lineages.
         filters = question.filters(spans if question.lineage else None, self._projections.log)
-        return replace(filters, distrusted=distrust.all_at(connection, head))
+        return structs.replace(filters, distrusted=distrust.all_at(connection, head))
 
     def seen_by(self, connection: sa.Connection, sessions: Collection[str], *, head: Position) -> dict[str, Spans]:
         """Return what sessions see at `head`; of one that inherits from outside of the boundary, its own turns.
@@ -554,7 +553,7 @@ def _searched(offer: Offer) -> int | None:
     """Return how many turns the filters left, as far as it is known without counting them."""
     if offer.allowed is not None:
         return len(offer.allowed)
-    all_turns = replace(offer.filters, upto=None).leave_everything
+    all_turns = structs.replace(offer.filters, upto=None).leave_everything
     return offer.found.counts.turns or None if all_turns else None
 
 

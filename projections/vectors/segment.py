@@ -35,6 +35,7 @@ from mnemolog.infra.runtime.files import (
 )
 from mnemolog.projections.sql.packed_vectors import Packed, width_of
 from mnemolog.projections.vectors import ann_index
+from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC, Coarse
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
     DIGEST_BYTES,
@@ -144,7 +145,7 @@ class Segment:
     exact: ExactRows
     read_text_hashes: Callable[[], TextHashes]
     """Reads the hashes of the turns' texts. Raises `Damaged`."""
-    coarse: ann_index.Coarse | None = None
+    coarse: Coarse | None = None
     """Proposes candidate rows, if the segment is too large to scan."""
     skipped: tuple[Skipped, ...] = ()
     folder: Path | None = None
@@ -267,7 +268,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     exact = StoredRows(temporary / VECTORS_FILE, count=len(rows), dimension=dimension, digests=digests)
     files = {ROWS_FILE: turns[rows].astype("<i8").tobytes(), CONTENTS_FILE: joined_text_hashes(parts).serialised()}
     proposing = None
-    if index and len(rows) >= ann_index.COARSE_ROWS_MIN:
+    if index and len(rows) >= COARSE_ROWS_MIN:
         # A segment that is written alone has the rows that it had, for which its index was built.
         only = parts[0].coarse if len(parts) == 1 else None
         proposing = only or ann_index.build(exact, dimension=dimension)
@@ -282,7 +283,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         model=description.model,
         recipe=description.recipe,
         dimension=dimension,
-        metric=ann_index.METRIC,
+        metric=METRIC,
         after=first.after,
         upto=last.upto,
         digest_at_upto=description.digest_at_upto,
@@ -315,9 +316,7 @@ def load(folder: Path, manifest: Manifest, *, with_index: bool = True) -> Segmen
     the index.
     """
     tags = manifest.files
-    if (manifest.metric, manifest.block_rows) != (ann_index.METRIC, BLOCK_ROWS) or not tags.keys() >= (
-        FILES - {INDEX_FILE}
-    ):
+    if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= (FILES - {INDEX_FILE}):
         raise Damaged(folder, "the manifest describes another kind of segment")
     if (why := _why_sizes_impossible(manifest)) is not None:
         raise Damaged(folder, why)
