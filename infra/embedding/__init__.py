@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-    from mnemolog.infra.embedding.object_encoder import ObjectEncoder
+    from mnemolog.infra.embedding.encoder import ObjectEncoder, SentenceTransformerEncoder
 
 
 def make_encoder(model: Any, *, recipe: str, download: bool = True) -> SentenceTransformerEncoder | ObjectEncoder:
@@ -15,10 +14,8 @@ def make_encoder(model: Any, *, recipe: str, download: bool = True) -> SentenceT
 
     `recipe` says how turns become the texts that are embedded; it is part of the encoder's fingerprint.
     """
+    from mnemolog.infra.embedding.encoder import ObjectEncoder, SentenceTransformerEncoder
+
     if isinstance(model, str | Path):
-        from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-
         return SentenceTransformerEncoder(model, recipe=recipe, download=download)
-    from mnemolog.infra.embedding.object_encoder import ObjectEncoder
-
     return ObjectEncoder(model, recipe=recipe)

@@ -31,7 +31,7 @@ from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import AssertFact
 from mnemolog.domain.values import MemoryLimits
 from mnemolog.domain.working_memory import checked_expiry
-from mnemolog.infra.embedding import object_encoder
+from mnemolog.infra.embedding import encoder as encoders
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.recall.question import Weights
 from mnemolog.server.console import parameters
@@ -253,7 +253,7 @@ def model_with(_, length):
     """The identity of a model whose fingerprint has this length."""
     encoder = HashEncoder()
     encoder.fingerprint = "f" * length
-    return object_encoder._identity(encoder, recipe="")
+    return encoders._identity(encoder, recipe="")
 
 
 def record(store, **about):
@@ -313,7 +313,7 @@ LIBRARY = {
     "domain/values.py TIME_CHARACTERS_MAX": lambda store, n: store.sessions(since=end_of_time(n)),
     "domain/working_memory.py _EXPIRES_AT_MAX": lambda _, n: checked_expiry(timedelta(microseconds=n), now=0),
     "projections/recall/question.py WEIGHT_MAX": lambda store, n: recall(store, weights=Weights(words=n)),
-    "infra/embedding/object_encoder.py FINGERPRINT_BYTES_MAX": model_with,
+    "infra/embedding/encoder.py FINGERPRINT_BYTES_MAX": model_with,
     "adapters/importers/turn.py TIME_CHARACTERS_MAX": lambda _, n: imported_turn.parse_time("time", end_of_time(n)),
     "adapters/support/outbox.py WAITING_MAX": fill_outbox,
     "adapters/watch/watcher.py POLL_S_MIN": lambda _, n: ready_to_follow(n),

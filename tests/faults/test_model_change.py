@@ -25,7 +25,7 @@ RECALLED_MAX = 1_000
 
 def fingerprint_of(half):
     """What a store knows this model by."""
-    from mnemolog.infra.embedding.object_encoder import ObjectEncoder
+    from mnemolog.infra.embedding.encoder import ObjectEncoder
     from mnemolog.projections.vectors.rendering import RECIPE
 
     return ObjectEncoder(HalfEncoder(half), recipe=RECIPE).fingerprint

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.infra.embedding.encoder import batches
-from mnemolog.infra.embedding.object_encoder import ObjectEncoder
+from mnemolog.infra.embedding.encoder import ObjectEncoder, batches
 from mnemolog.infra.runtime import cancellation
 from tests.support import HashEncoder, in_thread
 
@@ -13,7 +12,7 @@ from tests.support import HashEncoder, in_thread
 def test_an_encoder_stops_before_its_next_batch(monkeypatch):
     """What it was doing is finished, and nothing of it is given back."""
     model = HashEncoder()
-    monkeypatch.setattr("mnemolog.infra.embedding.object_encoder.BATCH_SIZE", 2)
+    monkeypatch.setattr("mnemolog.infra.embedding.encoder.OBJECT_BATCH_SIZE", 2)
     encoder = ObjectEncoder(model)
     with cancellation.when(lambda: len(model.calls) == 2), pytest.raises(cancellation.Stopped):
         encoder.encode([f"tea {n}" for n in range(10)])

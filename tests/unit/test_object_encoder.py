@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput
-from mnemolog.infra.embedding.object_encoder import ObjectEncoder
+from mnemolog.infra.embedding.encoder import ObjectEncoder
 
 
 class Letters:
@@ -38,7 +38,7 @@ class Giving(Letters):
 def test_rows_come_back_with_length_one_in_the_order_given(monkeypatch):
     """The port's promise, whatever the object's own scale. An empty call asks the object for no text."""
     texts = ["tea", "a", "coffee and cake"]
-    monkeypatch.setattr("mnemolog.infra.embedding.object_encoder.BATCH_SIZE", 2)
+    monkeypatch.setattr("mnemolog.infra.embedding.encoder.OBJECT_BATCH_SIZE", 2)
     rows = ObjectEncoder(Letters()).encode(texts)
     assert rows.dtype == np.float32
     assert rows.shape == (3, 26)
