@@ -27,7 +27,7 @@ from benchmarks.quality.metrics import CUT
 from mnemolog import Hit, MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-from mnemolog.projections.recall.changes import _CHANGE
+from mnemolog.projections.recall.ranking import _CHANGE
 from mnemolog.projections.sql.words import terms_of
 
 FOLDER: Final = Path(__file__).parent / "conversations"

@@ -577,7 +577,7 @@ NO_BOUND = {
         projections/projector.py RETRY_S_MIN RETRY_S_MAX
         projections/recall/bm25.py IDF_MIN
         projections/recall/candidates.py RARE_MAX SAID_MAX CANDIDATES_MIN
-        projections/recall/changes.py COMPARED_MAX
+        projections/recall/ranking.py COMPARED_MAX
         projections/recall/candidates.py CHARACTERS_MAX COMPARED_CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX
         projections/recall/scoring.py NUMBER_BEHIND_MAX

@@ -4,7 +4,7 @@ import pytest
 
 from mnemolog import MemoryStore, Weights
 from mnemolog.adapters.support.context import context_for, line_of
-from mnemolog.projections.recall.changes import tells_in_part, tells_of_change
+from mnemolog.projections.recall.ranking import tells_in_part, tells_of_change
 
 OLD, NEW = "I live in Vienna with my sister.", "I live in Graz with my sister now."
 
