@@ -26,8 +26,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from mnemolog.domain.standing import SENTENCE, standing_in
-from mnemolog.projections.recall.question import Question
-from mnemolog.projections.recall.request import Whose, request_of
+from mnemolog.projections.recall.question import Question, Whose, request_of
 
 FOLDER = Path(__file__).parent / "conversations"
 PLACES = 1 << 14

@@ -39,9 +39,8 @@ from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import exchanges_of
 from mnemolog.projections.recall.passages import PASSAGE_CHARACTERS_MAX, SoughtWords, best_passage
-from mnemolog.projections.recall.question import FEW, Question, floor
+from mnemolog.projections.recall.question import FEW, Kind, Question, floor
 from mnemolog.projections.recall.ranking import Page
-from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.recall.service import Answer, Basis, Recalls, basis_of, question_of, question_today
 from mnemolog.projections.sql import fact_queries, queries
 

@@ -26,8 +26,7 @@ from mnemolog.domain.session import Span
 from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.passages import best_passage, sought
-from mnemolog.projections.recall.question import TEXT, VECTOR, Question
-from mnemolog.projections.recall.request import ASKS, Kind, Request, request_of
+from mnemolog.projections.recall.question import ASKS, TEXT, VECTOR, Kind, Question, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found, counts_of, search
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TURNS, languages_at

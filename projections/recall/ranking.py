@@ -27,8 +27,20 @@ from mnemolog.domain.standing import SENTENCE
 from mnemolog.domain.values import Position
 from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.candidates import CANDIDATES_MIN, NOT_TELLING, Candidates, Ranked, Rows
-from mnemolog.projections.recall.question import AHEAD, DIGEST_BYTES, TEXT, VECTOR, Floor, Mode, Question, floor
-from mnemolog.projections.recall.request import MINE, NOT_NOW, Whose, pattern
+from mnemolog.projections.recall.question import (
+    AHEAD,
+    DIGEST_BYTES,
+    MINE,
+    NOT_NOW,
+    TEXT,
+    VECTOR,
+    Floor,
+    Mode,
+    Question,
+    Whose,
+    floor,
+    pattern,
+)
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.words import terms_of, words_of

@@ -23,8 +23,7 @@ from mnemolog.domain.message import Role
 from mnemolog.domain.values import DAY
 from mnemolog.projections.recall.candidates import NEAR_PLACES
 from mnemolog.projections.recall.dates import Dates, dates_of
-from mnemolog.projections.recall.question import AHEAD, RANKING, Weights
-from mnemolog.projections.recall.request import Whose
+from mnemolog.projections.recall.question import AHEAD, RANKING, Weights, Whose
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall.candidates import Candidates, QueryTerms

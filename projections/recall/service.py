@@ -49,6 +49,7 @@ from mnemolog.projections.recall.question import (
     Asked,
     Cursor,
     Floor,
+    Kind,
     Order,
     Question,
     Superseded,
@@ -60,7 +61,6 @@ from mnemolog.projections.recall.question import (
     stored_weights,
 )
 from mnemolog.projections.recall.ranking import Page, Ranking
-from mnemolog.projections.recall.request import Kind
 from mnemolog.projections.sql import distrust, fact_queries, queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import tracked

@@ -4,8 +4,7 @@ import pytest
 
 from mnemolog import InvalidInput, MemoryStore
 from mnemolog.domain.events import RecallServed
-from mnemolog.projections.recall.question import question
-from mnemolog.projections.recall.request import request_of
+from mnemolog.projections.recall.question import question, request_of
 from tests.support import FakeClock
 
 QUESTION = "Where do I live now?"
