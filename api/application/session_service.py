@@ -57,7 +57,7 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.caller_warnings import warn
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary
-from mnemolog.projections.sql import queries, session_pages
+from mnemolog.projections.sql import queries
 from mnemolog.results import NewTurn
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Agents:
 class Switches:
     """Changes of which session an agent is in, and of which turns a session sees."""
 
-    def __init__(self, visible: VisibleEvents, agents: Agents, scopes: Callable[[], list[session_pages.Group]]) -> None:
+    def __init__(self, visible: VisibleEvents, agents: Agents, scopes: Callable[[], list[queries.Group]]) -> None:
         """`scopes` returns the scopes that sessions have."""
         self._visible = visible
         self._states = visible.states
@@ -581,7 +581,7 @@ class SessionList:
         They started before the position `before`; or with `after` they are the first ones that started after it, first
         to last. Numbers of turns are those of the moment. Raises `InvalidInput`.
         """
-        which = session_pages.Which(
+        which = queries.Which(
             scopes=self._visible.boundary.scopes,
             agents=None if agent is None else self._visible.boundary.forms(checked_label("agent", agent)),
             title=title and checked_text("title", title),
@@ -590,23 +590,22 @@ class SessionList:
         moment = self._moment(as_of)
         with views.database.reading() as connection:
             # Sessions that the store's own scope does not show are read past, so a page is full all the same.
-            found = session_pages.page(connection, which, as_of=moment, before=before, after=after, limit=INTEGER_MAX)
+            found = queries.session_page(connection, which, as_of=moment, before=before, after=after, limit=INTEGER_MAX)
             shown = list(islice((item for item in found if self._visible.shows_session(item.session)), limit))
             return queries.with_said(connection, shown, upto=moment.position)
 
-    def groups(self, by: session_pages.By, *, as_of: When | None = None) -> list[session_pages.Group]:
+    def groups(self, by: queries.By, *, as_of: When | None = None) -> list[queries.Group]:
         """Return the numbers of sessions and turns at `as_of`, by scope or by agent. Raises `InvalidInput`."""
         within = self._visible.boundary.scopes
         if within:  # Without sessions that inherit from outside.
             items = _grouped(self.page(as_of=as_of, limit=INTEGER_MAX), attrgetter(by))
             return [
-                session_pages.Group(name=name, sessions=len(of), turns=sum(one.turns for one in of))
-                for name, of in items
+                queries.Group(name=name, sessions=len(of), turns=sum(one.turns for one in of)) for name, of in items
             ]
         views, _, _ = self._projections.to_answer()
         upto = self._moment(as_of).position
         with views.database.reading() as connection:
-            return session_pages.groups(connection, by=by, scopes=within, upto=upto)
+            return queries.groups(connection, by=by, scopes=within, upto=upto)
 
     def families(
         self,
@@ -615,10 +614,10 @@ class SessionList:
         as_of: When | None = None,
         before: Position | None = None,
         limit: int,
-    ) -> session_pages.Families:
+    ) -> queries.Families:
         """Return sessions that are related by their parents, as of a moment: those of `session`, or the newest.
 
-        See `session_pages.families`. Raises `InvalidInput`, `UnknownSession`.
+        See `queries.families`. Raises `InvalidInput`, `UnknownSession`.
         """
         within = self._visible.boundary.scopes
         if session:
@@ -627,9 +626,9 @@ class SessionList:
         moment = self._moment(as_of)
         with views.database.reading() as connection:
             if session:
-                found = session_pages.family(connection, session, as_of=moment, limit=limit)
+                found = queries.family(connection, session, as_of=moment, limit=limit)
             else:
-                found = session_pages.families(connection, scopes=within, as_of=moment, before=before, limit=limit)
+                found = queries.families(connection, scopes=within, as_of=moment, before=before, limit=limit)
         return found._replace(sessions=[item for item in found.sessions if self._visible.shows_session(item.session)])
 
     @contextmanager
@@ -641,10 +640,10 @@ class SessionList:
         with views.database.reading() as connection:
             yield TurnTimes(connection, self._visible.boundary.scopes)
 
-    def _moment(self, as_of: When | None) -> session_pages.AsOf:
+    def _moment(self, as_of: When | None) -> queries.AsOf:
         log = self._visible.log
         position = log.head().position if as_of is None else position_at("as_of", as_of, log)
-        return session_pages.AsOf(position, log.recorded_at(position))
+        return queries.AsOf(position, log.recorded_at(position))
 
     def scopes(self) -> Results[ScopeSummary]:
         """Return each scope with its sessions and turns. See `MemoryStore.scopes`."""

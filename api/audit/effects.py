@@ -46,7 +46,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.question import RANKING
 from mnemolog.projections.recall.service import recall_of
-from mnemolog.projections.sql import fact_queries, queries, session_pages, shown
+from mnemolog.projections.sql import fact_queries, queries, shown
 
 ROW: Final = ("what", "position", "at", "session", "who", "text")
 """The head of a CSV of effects."""
@@ -131,7 +131,7 @@ def effects(
         facts = fact_queries.resting_on(connection, at, known, scopes)
         # The turn itself comes before what rests on it.
         found_in = dict(reversed(shown.receipts_of(connection, [at, *(fact.position for fact in facts)])))
-        branches = session_pages.branches(connection, turn.session, scopes)
+        branches = queries.branches(connection, turn.session, scopes)
     found = [
         ShownIn.of(item, item.event, fact=None if found_in[item.position] == at else found_in[item.position])
         for item in log.read_at(sorted(place for place in found_in if place <= head))

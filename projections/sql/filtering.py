@@ -29,8 +29,7 @@ from mnemolog.projections.sql.position_blocks import (
     text_key,
 )
 from mnemolog.projections.sql.position_mask import Bits, PositionMask
-from mnemolog.projections.sql.queries import Filters, below_any, last_turn
-from mnemolog.projections.sql.session_pages import branches
+from mnemolog.projections.sql.queries import Filters, below_any, branches, last_turn
 from mnemolog.projections.sql.turn_tables import PLACES, stored
 
 Positions = NDArray[np.int64]

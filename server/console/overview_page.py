@@ -17,7 +17,7 @@ from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
 from mnemolog.domain.result import Result
 from mnemolog.domain.values import Position
 from mnemolog.projections.recall.service import recall_of
-from mnemolog.projections.sql.session_pages import Group
+from mnemolog.projections.sql.queries import Group
 from mnemolog.server.console.history_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
 from mnemolog.server.console.page import limited, page, wants_json

@@ -34,7 +34,7 @@ from mnemolog.domain.working_memory import is_expired
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.recall.phrases import search_for
-from mnemolog.projections.sql.session_pages import actors, names
+from mnemolog.projections.sql.queries import actors, names
 from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.moment import AsOf, as_of

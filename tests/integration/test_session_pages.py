@@ -4,7 +4,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain import errors
-from mnemolog.projections.sql import session_pages
+from mnemolog.projections.sql import queries
 
 
 @pytest.fixture
@@ -136,6 +136,6 @@ def test_turns_are_counted_without_reading_them(store):
             steps = []
             driver = connection.connection.driver_connection
             driver.set_progress_handler(lambda done=steps: done.append(1), 1)
-            assert session_pages.turns_until(connection, "long", upto) == number
+            assert queries.turns_until(connection, "long", upto) == number
             driver.set_progress_handler(None, 1)
             assert len(steps) < 2_000
