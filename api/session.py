@@ -31,8 +31,8 @@ from mnemolog.domain.session import SessionState, checkpoint_of, cut, task_of
 from mnemolog.domain.values import ORIGIN, Micros, Position, Time, When, checked_whole
 from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.context.answer import Context
+from mnemolog.projections.context.packing import Tokenizer
 from mnemolog.projections.context.service import TOKENS, Contexts, wanted
-from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Fact, Turn
 from mnemolog.projections.recall.answer import Recall

@@ -33,8 +33,8 @@ from mnemolog.operations.backup_files import noted_witnesses
 from mnemolog.operations.copies import BackupReport, make_backup
 from mnemolog.operations.service import Rebuildable, Status, rebuild, store_status
 from mnemolog.projections.context.answer import Context
+from mnemolog.projections.context.packing import Tokenizer
 from mnemolog.projections.context.service import TOKENS, wanted
-from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.history.timeline import Replay, replay
 from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import RebuildReport

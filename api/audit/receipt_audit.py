@@ -36,8 +36,8 @@ from mnemolog.domain.values import (
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.context.answer import FORMAT, digest_of
+from mnemolog.projections.context.packing import Tokenizer, counter_of
 from mnemolog.projections.context.service import Contexts
-from mnemolog.projections.context.token_counting import Tokenizer, counter_of
 from mnemolog.projections.ports import Progress, tell
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.question import VECTOR

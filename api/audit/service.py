@@ -27,8 +27,8 @@ from mnemolog.forgetting.history import Erasure, ForgottenEvent, PendingErasure,
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.files import local_path
+from mnemolog.projections.context.packing import Tokenizer
 from mnemolog.projections.context.service import Contexts
-from mnemolog.projections.context.token_counting import Tokenizer
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet

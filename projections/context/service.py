@@ -32,9 +32,16 @@ from mnemolog.projections.context.answer import (
     task_block,
     value_block,
 )
-from mnemolog.projections.context.packing import FACTS_SHARE, GrowingTurn, Packing, left_out
+from mnemolog.projections.context.packing import (
+    FACTS_SHARE,
+    Counter,
+    GrowingTurn,
+    Packing,
+    Tokenizer,
+    counter_of,
+    left_out,
+)
 from mnemolog.projections.context.standing import FOLDER, standing_fact, standing_statements
-from mnemolog.projections.context.token_counting import Counter, Tokenizer, counter_of
 from mnemolog.projections.read_models import Fact, StandingStatement, Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.hits import exchanges_of

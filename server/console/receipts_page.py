@@ -27,7 +27,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.session import session_of
 from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position, Version
 from mnemolog.projections.context.answer import digest_of
-from mnemolog.projections.context.token_counting import counter_of
+from mnemolog.projections.context.packing import counter_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.sql.shown import receipts_of
 from mnemolog.server.console import parameters

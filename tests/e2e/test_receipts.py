@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mnemolog import InvalidInput, MemoryStore, Weights
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.values import to_datetime
-from mnemolog.projections.context.token_counting import ESTIMATE
+from mnemolog.projections.context.packing import ESTIMATE
 from mnemolog.projections.recall.question import RANKING, decode_cursor, encode_cursor
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky, nothing_written
 

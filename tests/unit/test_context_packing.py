@@ -31,8 +31,14 @@ from mnemolog.projections.context.answer import (
     task_block,
     value_block,
 )
-from mnemolog.projections.context.packing import STANDING_TOKENS_MAX, GrowingTurn, Packing
-from mnemolog.projections.context.token_counting import Counter, counter_of, estimated_tokens
+from mnemolog.projections.context.packing import (
+    STANDING_TOKENS_MAX,
+    Counter,
+    GrowingTurn,
+    Packing,
+    counter_of,
+    estimated_tokens,
+)
 from mnemolog.projections.read_models import Fact, StandingStatement
 
 DAY = datetime(2026, 3, 16, 10, tzinfo=UTC)

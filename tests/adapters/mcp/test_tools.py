@@ -11,7 +11,7 @@ from mcp_types import ElicitResult
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.mcp import Memory, make_server
 from mnemolog.adapters.support.agent_tools import CORE, TOOLS
-from mnemolog.projections.context.token_counting import estimated_tokens
+from mnemolog.projections.context.packing import estimated_tokens
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
 from tests.support import EPOCH_2024, WAIT_S, FakeClock, SlowToLoad
 

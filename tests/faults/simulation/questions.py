@@ -9,7 +9,7 @@ import numpy as np
 from mnemolog import Hit, Recall
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain import errors
-from mnemolog.projections.context.token_counting import estimated_tokens
+from mnemolog.projections.context.packing import estimated_tokens
 from tests.faults.simulation.model import Said
 from tests.faults.simulation.world import EVERY_TURN_IN, EVERYTHING, SCOPES, VOCABULARY, Mismatch, World, agree
 from tests.support import as_stored, projections_of
