@@ -40,7 +40,7 @@ from mnemolog.projections.vectors.folders import IndexerLock
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:
-    from mnemolog.projections.sql.position_mask import PositionMask
+    from mnemolog.projections.sql.filtering import PositionMask
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 STEP_TEXTS: Final = 128

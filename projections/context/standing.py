@@ -185,8 +185,10 @@ def _words(text: str) -> list[str]:
 
 def _later(answer: Answer, filters: queries.Filters, rows: Sequence[_Row]) -> dict[_Row, Turn]:
     """Return what the same user said later about the same thing, and may lift a statement: the most similar turn."""
-    from mnemolog.projections.sql.filtering import turns_left  # Imports numpy.
-    from mnemolog.projections.sql.position_mask import PositionMask
+    from mnemolog.projections.sql.filtering import (
+        PositionMask,
+        turns_left,  # Imports numpy.
+    )
 
     found, searched = dict[_Row, Turn](), answer.searched
     if searched is None or not rows:

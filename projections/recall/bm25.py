@@ -22,7 +22,7 @@ from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position
 from mnemolog.projections.sql import position_blocks
 from mnemolog.projections.sql.conversation_views import PLACES_OF_WORDS, TEXT_INDEX, VOCABULARY, languages_at
 from mnemolog.projections.sql.database import fetch, listed
-from mnemolog.projections.sql.position_mask import PositionMask
+from mnemolog.projections.sql.filtering import PositionMask
 from mnemolog.projections.sql.words import stems_of
 
 K1: Final = 1.2

@@ -43,7 +43,7 @@ from mnemolog.projections.sql.words import (
 )
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
-    from mnemolog.projections.sql.position_mask import PositionMask
+    from mnemolog.projections.sql.filtering import PositionMask
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 NEAR_PLACES: Final = 2

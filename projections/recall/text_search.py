@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from mnemolog.domain.values import Position
 
 if TYPE_CHECKING:  # Imports numpy: load it only for a recall.
-    from mnemolog.projections.sql.position_mask import PositionMask
+    from mnemolog.projections.sql.filtering import PositionMask
 
 PLACES_MAX: Final = 10_000
 """Maximum total of turns that contain the candidate words, summed over the words. One word is always used."""

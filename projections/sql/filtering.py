@@ -1,10 +1,12 @@
-"""Apply filters to all turns: with the bitmaps of blocks, and with rows after the last block."""
+"""Apply filters to all turns, by the bitmaps of blocks and the rows behind them, which leaves a mask of positions."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,9 +30,42 @@ from mnemolog.projections.sql.position_blocks import (
     session_key,
     text_key,
 )
-from mnemolog.projections.sql.position_mask import Bits, PositionMask
 from mnemolog.projections.sql.queries import Filters, below_any, branches, last_turn
 from mnemolog.projections.sql.turn_tables import PLACES, stored
+
+Bits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionMask:
+    """A set of positions. Positions after the end of `bits` are not in it."""
+
+    bits: Bits
+    """Shape (last position + 1,)."""
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.bits))
+
+    def holds(self, positions: NDArray[np.int64]) -> Bits:
+        """Return for each of these positions (ascending) whether it is in the set."""
+        within = int(np.searchsorted(positions, len(self.bits)))
+        found = np.zeros(len(positions), dtype=np.bool_)
+        np.take(self.bits, positions[:within], out=found[:within])
+        return found
+
+    def among(self, positions: Sequence[Position]) -> set[Position]:
+        """Return those of a few positions that are in the set."""
+        ascending = sorted(positions)
+        return set(compress(ascending, self.holds(np.array(ascending, dtype=np.int64)).tolist()))
+
+    def upto(self, last: Position) -> PositionMask:
+        """Return the positions of the set up to `last`."""
+        return PositionMask(self.bits[: last + 1])
+
+    def positions(self, *, after: Position = ORIGIN) -> NDArray[np.int64]:
+        """Return the positions of the set after `after`, ascending."""
+        return np.flatnonzero(self.bits[after + 1 :]) + (after + 1)
+
 
 Positions = NDArray[np.int64]
 
