@@ -30,8 +30,8 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.sql import position_blocks
+from mnemolog.projections.sql.embeddings import pack, unpack
 from mnemolog.projections.sql.filtering import turns_left
-from mnemolog.projections.sql.packed_vectors import pack, unpack
 from mnemolog.projections.sql.queries import Filters
 from tests.session_states import state_digest
 

@@ -9,8 +9,7 @@ from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.database import ProjectionDatabase
 
 if TYPE_CHECKING:
-    from mnemolog.projections.sql.embeddings import EmbeddingCache
-    from mnemolog.projections.sql.packed_vectors import Packed
+    from mnemolog.projections.sql.embeddings import EmbeddingCache, Packed
 
 EMBEDDED_TOGETHER: Final = 64
 """Texts per batch of embedding and caching: the most that a crash can lose."""
@@ -31,7 +30,7 @@ class Similarity:
         Embeds texts that have no vector under this model yet. Their vectors are cached, unless the forgetting epoch has
         changed since the texts were read. Raises `ModelUnavailable`, `EncodingFailed`.
         """
-        from mnemolog.projections.sql.packed_vectors import unpack
+        from mnemolog.projections.sql.embeddings import unpack
 
         vectors = self._vectors(encoder, list(dict.fromkeys(text for some in texts for text in some)), read_in)
         asked = encoder.encode(encoder.chunks([query])[0])
@@ -43,8 +42,7 @@ class Similarity:
         return [max((best[text] for text in some if text in best), default=None) for some in texts]
 
     def _vectors(self, encoder: Encoder, texts: list[str], read_in: int) -> dict[str, Packed]:
-        from mnemolog.projections.sql.embeddings import content_hash
-        from mnemolog.projections.sql.packed_vectors import pack
+        from mnemolog.projections.sql.embeddings import content_hash, pack
 
         cache, contents = self._cache(encoder), {text: content_hash(text) for text in texts}
         known = cache.look_up(contents.values())

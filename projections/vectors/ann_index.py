@@ -19,7 +19,7 @@ import numpy as np
 from faiss.contrib.exhaustive_search import knn_ground_truth
 from numpy.typing import NDArray
 
-from mnemolog.projections.sql.packed_vectors import Vectors, unpack
+from mnemolog.projections.sql.embeddings import Vectors, unpack
 from mnemolog.projections.vectors.checked_rows import ExactRows, Rows, SomeRows
 
 COARSE_ROWS_MIN: Final = 8_192

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime.files import open_descriptor
-from mnemolog.projections.sql.packed_vectors import (
+from mnemolog.projections.sql.embeddings import (
     MIDDLE_OF_LOW,
     Packed,
     Vectors,

@@ -19,9 +19,8 @@ from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.sql.embeddings import EmbeddingCache
+from mnemolog.projections.sql.embeddings import EmbeddingCache, Packed
 from mnemolog.projections.sql.filtering import PositionMask
-from mnemolog.projections.sql.packed_vectors import Packed
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.folders import (
     Damaged,

@@ -23,9 +23,8 @@ from mnemolog.domain.values import ORIGIN, Position
 from mnemolog.infra.runtime import files, fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Encoder, Progress, StoreLog, tell
-from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.embeddings import EmbeddingCache, Packed, Vectors, content_hash, unpack
 from mnemolog.projections.sql.filtering import Bits, PositionMask
-from mnemolog.projections.sql.packed_vectors import Packed, Vectors, unpack
 from mnemolog.projections.vectors.ann_index import Coarse
 from mnemolog.projections.vectors.checked_rows import Rows, bounds, floats, products, scores
 from mnemolog.projections.vectors.folders import (

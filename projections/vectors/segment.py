@@ -33,7 +33,7 @@ from mnemolog.infra.runtime.files import (
     write_pieces,
     write_synced,
 )
-from mnemolog.projections.sql.packed_vectors import Packed, width_of
+from mnemolog.projections.sql.embeddings import Packed, width_of
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC, Coarse
 from mnemolog.projections.vectors.checked_rows import (

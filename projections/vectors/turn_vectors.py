@@ -25,8 +25,7 @@ from mnemolog.infra.runtime import files
 from mnemolog.projections.ports import Encoder, Log, Progress, tell
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
-from mnemolog.projections.sql.packed_vectors import Packed, pack, width_of
+from mnemolog.projections.sql.embeddings import EmbeddingCache, Packed, content_hash, pack, width_of
 from mnemolog.projections.vectors.checked_rows import SomeRows
 from mnemolog.projections.vectors.folders import (
     VECTORS_FILE,

@@ -20,8 +20,7 @@ from mnemolog.forgetting.service import STEPS
 from mnemolog.infra.keys.key_tree import Node, leaves_near
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from mnemolog.projections.history import states
-from mnemolog.projections.sql.embeddings import content_hash
-from mnemolog.projections.sql.packed_vectors import pack
+from mnemolog.projections.sql.embeddings import content_hash, pack
 from mnemolog.projections.vectors.segment import CONTENT_BYTES
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.children.workers import wait_within

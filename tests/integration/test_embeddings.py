@@ -8,9 +8,8 @@ import pytest
 
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash, pack
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors.turn_vectors import sweep
 from tests.support import WAIT_S, append, in_thread
 from tests.support import start as session

@@ -5,7 +5,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver, MnemologStore
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
-from mnemolog.projections.sql.packed_vectors import pack
+from mnemolog.projections.sql.embeddings import pack
 from tests.adapters.langgraph.checkpoints import at, chain
 from tests.adapters.langgraph.graphs import said, talk
 
