@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -409,7 +409,8 @@ def transaction_on(path: Path, *, create: bool = False) -> Iterator[sa.Connectio
         connection.exec_driver_sql("COMMIT")
 
 
-def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
+@cache
+def schema_of(create: Callable[[sa.Connection], object]) -> Mapping[str, str]:
     """Return the statements of what `create` makes, by name, to compare others with."""
     with only_connection(temporary_engine()) as connection:
         create(connection)

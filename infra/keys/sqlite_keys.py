@@ -227,7 +227,7 @@ def foreign_in(driver: Any) -> str | None:
 
 @cache
 def _schema(wrapped: bool) -> Mapping[str, str]:
-    return sqlite.schema_of(METADATA.create_all) | {"nodes": sqlite.compared(nodes_statement(wrapped=wrapped))}
+    return {**sqlite.schema_of(METADATA.create_all), "nodes": sqlite.compared(nodes_statement(wrapped=wrapped))}
 
 
 def has_tables(driver: Any) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -47,11 +47,6 @@ class _Uncovered(errors.ProjectionUnreadable):
         self.state = state
 
 
-@cache
-def _statements(create: Callable[[sa.Connection], object]) -> Mapping[str, str]:
-    return sqlite.schema_of(create)
-
-
 class Schema(NamedTuple):
     """The schema that the database of a projection has, unless an earlier version wrote it."""
 
@@ -67,7 +62,7 @@ class Schema(NamedTuple):
                 return None
             if self.tracked_as and not _is_tracked(connection, self.tracked_as):
                 return None
-            return sqlite.foreign_in_schema(driver, _statements(self.create))
+            return sqlite.foreign_in_schema(driver, sqlite.schema_of(self.create))
 
 
 def _is_tracked(connection: sa.Connection, name: str) -> bool:

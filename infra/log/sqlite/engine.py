@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -260,7 +259,9 @@ def _look(folder: Path, *, read_only: bool) -> LogIdentity | None:
             why = "is the database of another program"
             _refuse_lost(folder, why)
             raise errors.NotAStore(folder, f"{LOG_FILE} {why}")
-        if (foreign := sqlite.foreign_in_schema(connection, _schema(), triggers=True)) is not None:
+        # Missing indexes and triggers are for `verify` to find.
+        known = {name: sqlite.schema_of(METADATA.create_all)[name] for name in METADATA.tables}
+        if (foreign := sqlite.foreign_in_schema(connection, known, triggers=True)) is not None:
             raise errors.LogDamaged(f"{path}: {foreign}")
         row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
     except sqlite.driver.dbapi2.DatabaseError as error:
@@ -276,13 +277,6 @@ def _look(folder: Path, *, read_only: bool) -> LogIdentity | None:
     if row[1] > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
     return LogIdentity(row[0], row[1], Micros(row[2]))
-
-
-@cache
-def _schema() -> Mapping[str, str]:
-    """The statements of the tables. Missing indexes and triggers are for `verify` to find."""
-    found = sqlite.schema_of(METADATA.create_all)
-    return {name: found[name] for name in METADATA.tables}
 
 
 def _refuse_lost(folder: Path, why: str) -> None:
