@@ -322,7 +322,7 @@ def forgotten_turns(log: EventLog) -> list[Position]:
     return sorted(item.position for item in forgotten(log, topic=TurnRecorded.topic))
 
 
-def status(log: EventLog) -> ForgettingStatus:
+def forgetting_status(log: EventLog) -> ForgettingStatus:
     """Return how far requests have been carried out."""
     found = requests(log).values()
     events = sum(sum(target.counts.values()) for item in found if item.erased_at for target in item.event.targets)

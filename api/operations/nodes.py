@@ -27,7 +27,7 @@ from mnemolog.domain.head import Head, head_line, parse_head
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.values import ORIGIN, Position, to_datetime
 from mnemolog.forgetting import service as forgetting
-from mnemolog.forgetting.history import NodeStatus, status
+from mnemolog.forgetting.history import NodeStatus, forgetting_status
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.nodes import PostgresNodes
 from mnemolog.infra.runtime import fork_guard
@@ -248,7 +248,7 @@ def _note_copied(log: EventLog, projections: Path) -> None:
     if log.engine.nodes is not None:
         return
     upto = log.head()
-    if not status(log).pending:
+    if not forgetting_status(log).pending:
         make_folder(projections)
         _note_purged(projections, msgspec.structs.replace(upto, log_id=log.log_id))
 

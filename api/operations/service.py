@@ -33,8 +33,14 @@ from mnemolog.domain.scope import Boundary, Scope, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.tokens import REPLACED_FOR, VALID_FOR, CreatedToken, Token
 from mnemolog.domain.values import ORIGIN, By, Position, UtcTime, When, checked_position, checked_text, to_datetime
-from mnemolog.forgetting import history
-from mnemolog.forgetting.history import Erasure, ForgettingStatus, NodeStatus, ReapplyReport
+from mnemolog.forgetting.history import (
+    Erasure,
+    ForgettingStatus,
+    NodeStatus,
+    ReapplyReport,
+    forgetting_status,
+    forgotten_turns,
+)
 from mnemolog.forgetting.service import Forgetting, RetentionReport, RetentionRuns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.postgres.address import read_address
@@ -355,7 +361,7 @@ def rebuild(
         log.appends.require_writable()
     context = StoreContext(layout, log, projections, progress=progress)
     upto = log.head().position
-    forgotten = sum(position <= upto for position in history.forgotten_turns(log))
+    forgotten = sum(position <= upto for position in forgotten_turns(log))
     expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto) - forgotten
     reports: list[RebuildReport] = []
     every = [name for name in BY_NAME if name != VECTORS or projections.has_model]
@@ -462,7 +468,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     found = [status for projection in PROJECTIONS for status in projection.status(context)]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
-    forgetting = history.status(log)
+    forgetting = forgetting_status(log)
     wal = wal_status(log)
     quarantine = context.quarantine.status()
     address, moved_to = read_address(layout.folder), log.usable_engine.moved_to()
