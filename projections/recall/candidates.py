@@ -337,9 +337,8 @@ class Candidates(NamedTuple):
     """Turns that ask what the query asks."""
     alike: Mapping[Position, tuple[Position, ...]]
     """`said_alike` of the turns that may be hits."""
-    terms: QueryTerms
-    counts: Counts
-    now: Micros
+    offer: Offer
+    """What the views offered."""
     later: Callable[..., Turn | None] | None
     """Returns what was said later about the same thing as a turn; None if no vectors answered."""
 
@@ -493,4 +492,4 @@ def with_neighbours(
         columns = zip(rows.positions, rows.stems, rows.may_be_hits, strict=True)
         offered = [at for at, said, may_be_hit in columns if may_be_hit and stems[said] > 1]
     alike = said_alike(connection, offered)
-    return Candidates(legs, similarity, rows, skipped, alike, offer.terms, offer.found.counts, offer.now, later)
+    return Candidates(legs, similarity, rows, skipped, alike, offer, later)

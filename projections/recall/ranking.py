@@ -203,9 +203,9 @@ def _ordered(
     rows = found.rows
     if not rows.positions:
         return
-    scored = scoring.score(found, query=found.terms.query, weights=question.weights)
-    if found.terms.request.present and question.weights.currency:
-        put_change_first(connection, found, found.terms.query, scored, behind_max=question.weights.currency)
+    scored = scoring.score(found, query=found.offer.terms.query, weights=question.weights)
+    if found.offer.terms.request.present and question.weights.currency:
+        put_change_first(connection, found, found.offer.terms.query, scored, behind_max=question.weights.currency)
     # Text only: a neighbour that contains no word of the query is no hit.
     order = [n for n in scored.order() if rows.may_be_hits[n] and (VECTOR in found.legs or scored.direct[n])]
     if again_last and order:
@@ -243,8 +243,8 @@ def put_change_first(
     about the user, a sentence of a longer turn may tell of the change.
     """
     rows = found.rows
-    counts = found.counts
-    about_user = found.terms.request.whose != Whose.OPEN
+    counts = found.offer.found.counts
+    about_user = found.offer.terms.request.whose != Whose.OPEN
     best = next((n for n in scored.order() if rows.may_be_hits[n]), 0)
     position = rows.positions[best]
     if found.later is None or (rows.ask[best] and not about_user):
@@ -261,7 +261,7 @@ def put_change_first(
         return
     change = rows.positions.index(later.position)
     if not about_user:
-        held = [stem for stem in found.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[best]]
+        held = [stem for stem in found.offer.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[best]]
         if f" {max(held, key=counts.rarity, default='')} " not in rows.stems[change]:
             return
     behind = scored.total[best] - scored.total[change]

@@ -126,7 +126,7 @@ class Features(NamedTuple):
 def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
     """Score the candidates' rows: at least one, ordered by place.
 
-    "Last week" is relative to `found.now`.
+    "Last week" is relative to `found.offer.now`.
     """
     features, models = features_of(found, query), fitted()
     parts: dict[str, Column] = {}
@@ -159,18 +159,20 @@ def features_of(found: Candidates, query: str) -> Features:
     rows = found.rows
     places, asks = np.array(rows.places, dtype=np.int64), np.array(rows.ask, dtype=np.float64)
     beside = {away: index_at(places, away) for away in LENDS}
-    columns, direct, numbers = _words(rows.stems, beside, asks, found.terms, found.counts)
+    columns, direct, numbers = _words(rows.stems, beside, asks, found.offer.terms, found.offer.found.counts)
     embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
         near = np.array(list(map(found.similarity.get, rows.positions, repeat(np.nan))))
         embedded = ~np.isnan(near)
         columns["meaning"] = np.where(embedded, near, 0.0)
         columns["meaning_near"] = np.where(embedded, _best_near(beside, np.where(embedded, near, -1.0)), 0.0)
-    if found.terms.speakers:
-        columns["speaker"] = np.array([speaker in found.terms.speakers for speaker in rows.speakers], dtype=np.float64)
-    if dates := dates_of(query, now=found.now, first=min(rows.said), last=max(rows.said)):
+    if found.offer.terms.speakers:
+        columns["speaker"] = np.array(
+            [speaker in found.offer.terms.speakers for speaker in rows.speakers], dtype=np.float64
+        )
+    if dates := dates_of(query, now=found.offer.now, first=min(rows.said), last=max(rows.said)):
         columns["date"] = nearness_in_time(np.array(rows.said, dtype=np.float64), dates, days=NEAR_DAYS)
-    whose = found.terms.request.whose
+    whose = found.offer.terms.request.whose
     other = (Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT).value
     columns[f"{other}_if_{whose}"] = np.array([role == other for role in rows.roles], dtype=np.float64)
     return Features(columns, embedded, direct, numbers)

@@ -423,8 +423,8 @@ class Recalls:
             searched_turns=_searched(offers[0]),
             left_out=ranking.left_out,
             skipped=tuple(sorted({at for some in found for at in some.skipped})),
-            kind=found[0].terms.request.kind,
-            topic="\n".join(some.terms.request.topic for some in found),
+            kind=found[0].offer.terms.request.kind,
+            topic="\n".join(some.offer.terms.request.topic for some in found),
             min_relevance=floor.least,
             fits=floor.fits,
         )
