@@ -10,8 +10,6 @@ from itertools import chain
 from typing import Any, Final
 from urllib.parse import quote
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
@@ -24,12 +22,11 @@ from mnemolog.domain.values import ORIGIN, Position, to_datetime
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import Certificate, ForgetReport, Requested
 from mnemolog.server.console import parameters
+from mnemolog.forgetting.results import Certificate, ForgetReport, Requested
 from mnemolog.server.console.history_page import EventLine
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Refused, action, page, redirect
+from mnemolog.server.console.page import ConsoleRequest, PageRequest, Refused, action, redirect, view
 from mnemolog.server.console.rendering import excerpt, in_words
-from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
@@ -48,14 +45,14 @@ class Selection(Result, frozen=True, kw_only=True):
     reason: str = ""
 
     @classmethod
-    def of(cls, fields: QueryParams) -> Selection:
+    def of(cls, asked: ConsoleRequest) -> Selection:
         """Return what a URL or a form names. Raises `InvalidInput`."""
         return cls(
-            sessions=parameters.several(fields, "sessions", apart="\n"),
-            scopes=parameters.several(fields, "scopes", apart="\n"),
-            positions=parameters.positions(fields, "positions"),
-            keep_questions=parameters.several(fields, "questions") == ("keep",),  # A box that is ticked adds a value.
-            reason=parameters.text(fields, "reason"),
+            sessions=asked.several("sessions", apart="\n"),
+            scopes=asked.several("scopes", apart="\n"),
+            positions=asked.positions("positions"),
+            keep_questions=asked.several("questions") == ("keep",),  # A box that is ticked adds a value.
+            reason=asked.text("reason"),
         )
 
     def __bool__(self) -> bool:
@@ -144,23 +141,18 @@ class CertificatePage(Result, frozen=True, kw_only=True):
     completed_at: datetime | None
 
 
-@page("/forgetting", title="Forgetting", template="forgetting.html")
-async def forgetting(request: Request, caller: Caller, at: AsOf) -> ForgettingPage:
+@view("/forgetting", title="Forgetting", template="forgetting.html")
+def forgetting(store: MemoryStore, asked: PageRequest) -> ForgettingPage:
     """Show what would become unreadable, and what was forgotten up to the moment."""
-    selection = Selection.of(request.query_params)
-    after = parameters.position(request.query_params, "after") or ORIGIN
-
-    def look(store: MemoryStore) -> ForgettingPage:
-        found = [_past(item) for item in _visible(store, at.position)]
-        return ForgettingPage(
-            selection=selection,
-            preview=_preview(store, selection, after=after) if selection else None,
-            encrypted=events_of(store).keyring is not None,
-            erasures=tuple(reversed(found[-PER_PAGE:])),
-            erasures_more=max(len(found) - PER_PAGE, 0),
-        )
-
-    return await read(caller.store, look)
+    selection, after = Selection.of(asked), asked.position("after") or ORIGIN
+    found = [_past(item) for item in _visible(store, asked.at.position)]
+    return ForgettingPage(
+        selection=selection,
+        preview=_preview(store, selection, after=after) if selection else None,
+        encrypted=events_of(store).keyring is not None,
+        erasures=tuple(reversed(found[-PER_PAGE:])),
+        erasures_more=max(len(found) - PER_PAGE, 0),
+    )
 
 
 def _preview(store: MemoryStore, selection: Selection, *, after: int) -> ForgetPreview:
@@ -206,21 +198,20 @@ def _session_preview(store: MemoryStore, session_id: str, *, turns: int, after: 
 
 
 @action("/forgetting", title="Forgetting", verb="forget")
-async def forget(request: Request, caller: Caller, form: QueryParams) -> Response:
+async def forget(asked: ConsoleRequest) -> Response:
     """Forget what a form names, if it was confirmed in writing. Answers with the certificate."""
-    selection, typed = Selection.of(form), parameters.text(form, "confirm")
-    report = await read(caller.store, lambda store: store.forget(**selection.call(), dry_run=True))
-    if parameters.text(form, "events") != str(report.events):
+    selection, typed = Selection.of(asked), asked.text("confirm")
+    report = await read(asked.caller.store, lambda store: store.forget(**selection.call(), dry_run=True))
+    if asked.text("events") != str(report.events):
         what = "More, or less, would be forgotten than the page showed. Nothing was forgotten."
         raise Refused(409, "It has changed meanwhile", what, "Go back, reload the page, and look at it again.")
     if typed.replace(",", "") != str(report.events) and (not selection.name or typed != selection.name):
         what = "What was typed is neither the name of what is to be forgotten nor the number of events."
         hint = "Go back and type one of the two, exactly as it is shown."
         raise Refused(400, "Not confirmed", f"{what} Nothing was forgotten.", hint)
-    work = partial(caller.store.forget, **selection.call())
-    return await jobs_of(request).start(
-        request,
-        caller,
+    work = partial(asked.caller.store.forget, **selection.call())
+    return await jobs_of(asked).start(
+        asked,
         "Forgetting",
         work,
         back="/forgetting",
@@ -228,33 +219,27 @@ async def forget(request: Request, caller: Caller, form: QueryParams) -> Respons
     )
 
 
-@page("/forgetting/{request}", title="Certificate of an erasure", template="certificate.html")
-async def certificate(request: Request, caller: Caller, _at: AsOf) -> CertificatePage:
+@view("/forgetting/{request}", title="Certificate of an erasure", template="certificate.html")
+def certificate(store: MemoryStore, asked: PageRequest) -> CertificatePage:
     """Show the certificate of an erasure."""
-
-    def look(store: MemoryStore) -> CertificatePage:
-        asked = [found for found in _visible(store, None) if found.event.id == request.path_params["request"]]
-        made = store.parts.forgetting.certificate(asked[0].event.id) if asked else None
-        if made is None:
-            what = "No request to forget has this id."
-            raise Refused(404, "There is no such erasure", what, "The page of forgetting lists all of them.")
-        (found,), erasure = asked, _past(asked[0])
-        log = events_of(store)
-        erased_at = found.erased_at
-        done = found.completed_at
-        return CertificatePage(
-            certificate=made,
-            erasure=erasure,
-            counts=in_words(_total(found.event)),
-            streams=tuple(
-                (session_of(target.stream) or target.stream, sum(target.counts.values()))
-                for target in found.event.targets[:PER_PAGE]
-            ),
-            erased_at=None if erased_at is None else to_datetime(log.recorded_at(erased_at)),
-            completed_at=None if done is None else to_datetime(log.recorded_at(done)),
-        )
-
-    return await read(caller.store, look)
+    named = asked.request.path_params["request"]
+    found = next((item for item in _visible(store, None) if item.event.id == named), None)
+    made = None if found is None else store.parts.forgetting.certificate(named)
+    if found is None or made is None:
+        what = "No request to forget has this id."
+        raise Refused(404, "There is no such erasure", what, "The page of forgetting lists all of them.")
+    log = events_of(store)
+    return CertificatePage(
+        certificate=made,
+        erasure=_past(found),
+        counts=in_words(_total(found.event)),
+        streams=tuple(
+            (session_of(target.stream) or target.stream, sum(target.counts.values()))
+            for target in found.event.targets[:PER_PAGE]
+        ),
+        erased_at=None if found.erased_at is None else to_datetime(log.recorded_at(found.erased_at)),
+        completed_at=None if found.completed_at is None else to_datetime(log.recorded_at(found.completed_at)),
+    )
 
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
@@ -290,48 +275,44 @@ class RetentionPage(Result, frozen=True, kw_only=True):
     """The last rules that were set, and holds that were placed or lifted, newest first."""
 
 
-@page("/retention", title="Retention", template="retention.html", whole=True)
-async def retention(_request: Request, caller: Caller, at: AsOf) -> RetentionPage:
+@view("/retention", title="Retention", template="retention.html", whole=True)
+def retention(store: MemoryStore, asked: PageRequest) -> RetentionPage:
     """Show the rules and the holds as of the moment, and who decided on them."""
-
-    def look(store: MemoryStore) -> RetentionPage:
-        events = chain.from_iterable(events_of(store).read_stream(RETENTION_STREAM, upto=at.position))
-        last = deque((item.position for item in events), PER_PAGE)
-        return RetentionPage(retention=store.admin.retention(as_of=at.when), decisions=_lines(store, reversed(last)))
-
-    return await read(caller.store, look)
+    events = chain.from_iterable(events_of(store).read_stream(RETENTION_STREAM, upto=asked.at.position))
+    last = deque((item.position for item in events), PER_PAGE)
+    found = store.admin.retention(as_of=asked.at.when)
+    return RetentionPage(retention=found, decisions=_lines(store, reversed(last)))
 
 
 @action("/retention", title="Retention", verb="admin", whole=True)
-async def set_ages(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def set_ages(asked: ConsoleRequest) -> Response:
     """Set how long what is said in a scope is kept."""
-    await caller.store.admin.set_retention(
-        parameters.text(form, "scope"),
-        max_age=parameters.text(form, "max_age") or None,
-        min_age=parameters.text(form, "min_age") or None,
-        by="recorded" if parameters.text(form, "recorded") else "said",
-        keep_facts=bool(parameters.text(form, "keep_facts")),
+    await asked.caller.store.admin.set_retention(
+        asked.text("scope"),
+        max_age=asked.text("max_age") or None,
+        min_age=asked.text("min_age") or None,
+        by="recorded" if asked.text("recorded") else "said",
+        keep_facts=bool(asked.text("keep_facts")),
     )
     return redirect("/retention")
 
 
 @action("/retention/hold", title="Retention", verb="admin", whole=True)
-async def hold(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def hold(asked: ConsoleRequest) -> Response:
     """Place a hold on a scope."""
-    await caller.store.admin.hold(parameters.text(form, "scope"), reason=parameters.text(form, "reason"))
+    await asked.caller.store.admin.hold(asked.text("scope"), reason=asked.text("reason"))
     return redirect("/retention")
 
 
 @action("/retention/lift", title="Retention", verb="admin", whole=True)
-async def lift_hold(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def lift_hold(asked: ConsoleRequest) -> Response:
     """Lift a hold."""
-    named = parameters.position(form, "hold") or ORIGIN
-    await caller.store.admin.lift_hold(named, reason=parameters.text(form, "reason"))
+    await asked.caller.store.admin.lift_hold(asked.position("hold") or ORIGIN, reason=asked.text("reason"))
     return redirect("/retention")
 
 
 @action("/retention/preview", title="Retention", verb="forget", needs_write=False, whole=True)
-async def preview_retention(request: Request, caller: Caller, _form: QueryParams) -> Response:
+async def preview_retention(asked: ConsoleRequest) -> Response:
     """Look at what a run would forget now, in the background. Changes nothing."""
-    work = partial(caller.store.admin.apply_retention, dry_run=True)
-    return await jobs_of(request).start(request, caller, "What retention would forget now", work, back="/retention")
+    work = partial(asked.caller.store.admin.apply_retention, dry_run=True)
+    return await jobs_of(asked).start(asked, "What retention would forget now", work, back="/retention")

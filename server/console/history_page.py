@@ -8,13 +8,13 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import boundary_of, events_of, read, session_list_of, visible_of
 from mnemolog.audit.diff import Diff, SessionDiff
 from mnemolog.audit.verification import StoredEvent
+from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, visible_of
+from mnemolog.audit.results import Diff, SessionDiff, StoredEvent
 from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import ContextServed, FactAsserted, RecallJudged, RecallServed, TurnRecorded
@@ -28,11 +28,9 @@ from mnemolog.projections.history.timeline import Moment, describe
 from mnemolog.projections.history.verify import witnesses_of
 from mnemolog.projections.read_models import FactChange, Switch
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.moment import AsOf, as_of
-from mnemolog.server.console.page import ListPage, Refused, action, limited, page
-from mnemolog.server.console.parameters import position, position_in_path, text
+from mnemolog.server.console.moment import as_of
+from mnemolog.server.console.page import ConsoleRequest, ListPage, PageRequest, Refused, action, view
 from mnemolog.server.console.rendering import in_words, url
-from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
@@ -73,9 +71,9 @@ class EventFilter(Result, frozen=True, kw_only=True):
     """Only events of sessions at or below it."""
 
     @classmethod
-    def of(cls, query: QueryParams) -> EventFilter:
+    def of(cls, asked: ConsoleRequest) -> EventFilter:
         """Return the filter that a URL has."""
-        return cls(**{name: text(query, name) for name in cls.__struct_fields__})
+        return cls(**{name: asked.text(name) for name in cls.__struct_fields__})
 
     def takes(self, moment: Moment, inside: Container[str] | None) -> bool:
         """Whether an event matches. `inside` has the sessions of the scope, if there is one."""
@@ -110,22 +108,18 @@ class Live(Result, frozen=True, kw_only=True):
     """Where events that are recorded from now on come from; empty for a page as of an earlier moment."""
 
 
-@page("/live", title="Live", template="live.html")
-async def live(request: Request, caller: Caller, at: AsOf) -> Live:
+@view("/live", title="Live", template="live.html")
+def live(store: MemoryStore, asked: PageRequest) -> Live:
     """Show the newest events up to a moment."""
-    wanted = EventFilter.of(request.query_params)
+    wanted, at = EventFilter.of(asked), asked.at
     followed = {"after": at.position, "scope": wanted.scope, "session": wanted.session, "topics": wanted.topic}
-
-    def look(store: MemoryStore) -> Live:
-        found = newest_events(store, wanted, upto=at.position, limit=PER_PAGE)
-        return Live(
-            events=found.lines,
-            looked_from=found.after,
-            complete=len(found.lines) == PER_PAGE or not found.after,
-            tail=url(TAIL, followed) if at.is_now else "",
-        )
-
-    return await read(caller.store, look)
+    found = newest_events(store, wanted, upto=at.position, limit=PER_PAGE)
+    return Live(
+        events=found.lines,
+        looked_from=found.after,
+        complete=len(found.lines) == PER_PAGE or not found.after,
+        tail=url(TAIL, followed) if at.is_now else "",
+    )
 
 
 def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, limit: int) -> EventsFound:
@@ -208,27 +202,22 @@ class AuditPage(ListPage, frozen=True, kw_only=True):
     """How much each actor did in the events that were looked through. Empty where none was recorded."""
 
 
-@page("/audit", title="Audit", template="audit.html")
-async def audit(request: Request, caller: Caller, at: AsOf) -> AuditPage:
+@view("/audit", title="Audit", template="audit.html")
+def audit(store: MemoryStore, asked: PageRequest) -> AuditPage:
     """Show the chain, its witnesses, and the timeline up to the moment, newest first."""
-    wanted, before = EventFilter.of(request.query_params), position(request.query_params, "before")
-
-    def look(store: MemoryStore) -> AuditPage:
-        last = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
-        found = newest_events(store, wanted, upto=last, limit=PER_PAGE)
-        whole = not boundary_of(store).scopes
-        return AuditPage(
-            head=events_of(store).head_at(at.position) if whole else None,
-            log_id=events_of(store).log_id if whole else "",
-            witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
-            events=found.lines,
-            earlier=Position(found.after + 1) if found.after else None,
-            looked_from=found.after,
-            looked_to=last,
-            actors=dict(sorted(found.actors.items())),
-        )
-
-    return await read(caller.store, look)
+    last = asked.last_before()
+    found = newest_events(store, EventFilter.of(asked), upto=last, limit=PER_PAGE)
+    whole = not boundary_of(store).scopes
+    return AuditPage(
+        head=events_of(store).head_at(asked.at.position) if whole else None,
+        log_id=events_of(store).log_id if whole else "",
+        witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
+        events=found.lines,
+        earlier=Position(found.after + 1) if found.after else None,
+        looked_from=found.after,
+        looked_to=last,
+        actors=dict(sorted(found.actors.items())),
+    )
 
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
@@ -239,11 +228,11 @@ def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
 
 
 @action("/audit/verify", title="Verify", verb="read", needs_write=False, whole=True)
-async def verify(request: Request, caller: Caller, form: QueryParams) -> Response:
+async def verify(asked: ConsoleRequest) -> Response:
     """Check every digest, version and witness, in the background. Changes nothing."""
-    expected, contents = text(form, "expect_head") or None, bool(text(form, "contents"))
-    work = partial(caller.store.verify, expect_head=expected, contents=contents)
-    return await jobs_of(request).start(request, caller, "Verifying the history", work, back="/audit")
+    expected, contents = asked.text("expect_head") or None, bool(asked.text("contents"))
+    work = partial(asked.caller.store.verify, expect_head=expected, contents=contents)
+    return await jobs_of(asked).start(asked, "Verifying the history", work, back="/audit")
 
 
 class EventPage(Result, frozen=True, kw_only=True):
@@ -265,10 +254,10 @@ class EventPage(Result, frozen=True, kw_only=True):
     """Scope and key of the fact that it asserts."""
 
 
-@page("/event/{position}", title="Event", template="event.html")
-async def event(request: Request, caller: Caller, at: AsOf) -> EventPage:
+@view("/event/{position}", title="Event", template="event.html")
+def event(store: MemoryStore, asked: PageRequest) -> EventPage:
     """Show the event at a position."""
-    found = await caller.store.audit.event(position_in_path(request))
+    found = store.audit.event(asked.position_in_path())
     event = found.event
     turns = list[int]()
     receipt = None
@@ -281,7 +270,7 @@ async def event(request: Request, caller: Caller, at: AsOf) -> EventPage:
             turns = list(event.because)
     return EventPage(
         stored=found,
-        head=at.head,
+        head=asked.at.head,
         what=describe(event) if event is not None else "",
         session=session_of(found.stream),
         actor=getattr(event, "actor", ""),
@@ -321,42 +310,27 @@ class DiffPage(ListPage, frozen=True, kw_only=True):
     activations: tuple[Activation, ...]
 
 
-@page("/diff", title="What changed", template="diff.html")
-async def diff(request: Request, caller: Caller, at: AsOf) -> DiffPage:
+@view("/diff", title="What changed", template="diff.html")
+def diff(store: MemoryStore, asked: PageRequest) -> DiffPage:
     """Show what changed between two moments: by default the last `USUAL_EVENTS` events up to the moment of the page."""
-    query = request.query_params
-    start, end = text(query, "from"), text(query, "to")
-    before, skipped = position(query, "before"), position(query, "after") or ORIGIN
+    start, until = asked.text("from"), asked.text("to")
+    before, skipped = asked.position("before"), asked.position("after") or ORIGIN
     if before is not None:
         skipped = Position(max(before - 1 - PER_PAGE, 0))
-
-    def ends(store: MemoryStore) -> tuple[AsOf, AsOf]:
-        later = as_of(store, end, name="to") if end else at
-        usual = str(max(later.position - USUAL_EVENTS, 0))
-        return as_of(store, start or usual, name="from"), later
-
-    moments = await read(caller.store, ends)
-    first, last = sorted(moments, key=lambda moment: moment.position)
-    is_swapped = first is not moments[0]
-    return await read(
-        limited(caller, request), lambda store: compare(store, first, last, skipped=skipped, swapped=is_swapped)
-    )
-
-
-def compare(store: MemoryStore, first: AsOf, last: AsOf, *, skipped: Position, swapped: bool) -> DiffPage:
-    """Return a page of what changed between two moments, without the first `skipped` sessions. Raises `Refused`."""
-    before, after = first.position, last.position
-    if after - before > FAR_EVENTS:
-        what = f"{after - before:,} events lie between them; a page compares up to {FAR_EVENTS:,}."
+    later = as_of(store, until, name="to") if until else asked.at
+    earlier = as_of(store, start or str(max(later.position - USUAL_EVENTS, 0)), name="from")
+    first, last = sorted((earlier, later), key=lambda moment: moment.position)
+    if (apart := last.position - first.position) > FAR_EVENTS:
+        what = f"{apart:,} events lie between them; a page compares up to {FAR_EVENTS:,}."
         raise Refused(400, "These moments are too far apart", what, "Choose closer ones, or use `mnemolog diff`.")
-    found = store.audit.diff(before, after, turns_max=PER_PAGE)
+    found = asked.limited(store).audit.diff(first.position, last.position, turns_max=PER_PAGE)
     end = Position(skipped + PER_PAGE)
     return DiffPage(
-        before=before,
+        before=first.position,
         before_at=first.time or first.recorded_at,
-        after=after,
+        after=last.position,
         after_at=last.time or last.recorded_at,
-        swapped=swapped,
+        swapped=first is not earlier,
         says=tuple(_differences(found)),
         kinds=in_words(found.topics),
         sessions=found.sessions[skipped:end],

@@ -10,16 +10,12 @@ from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.aio.wrappers import BACKGROUND_MAX
 from mnemolog.domain import errors, structured_log
-from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import Refused, page, redirect
-from mnemolog.server.console.parameters import text
+from mnemolog.server.console.page import ConsoleRequest, PageRequest, Refused, page, redirect
 from mnemolog.server.console.rendering import url
-from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.problems import FAILED, REPORT_IT, place_of
 
 JOBS_MAX: Final = 100
@@ -107,8 +103,7 @@ class Jobs:
 
     async def start(
         self,
-        request: Request,
-        caller: Caller,
+        asked: ConsoleRequest,
         title: str,
         work: Work,
         *,
@@ -127,35 +122,35 @@ class Jobs:
         for id in ended[: max(len(self._jobs) + 1 - JOBS_MAX, 0)]:
             del self._jobs[id]
         page = JobPage(id=secrets.token_urlsafe(12), title=title, back=back)
-        job = self._jobs[page.id] = _Job(_owner(caller), page)
+        job = self._jobs[page.id] = _Job(_owner(asked), page)
         job.task = asyncio.create_task(job.run(work, shown_at))
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
-        return redirect(url(page.result_path or f"/jobs/{page.id}", {"scope": text(request.query_params, "scope")}))
+        return redirect(url(page.result_path or f"/jobs/{page.id}", {"scope": asked.scope}))
 
-    def page(self, caller: Caller, job_id: str) -> JobPage:
-        """Return the page of a job of this caller. Raises `Refused` for an unknown one and for that of another."""
-        job = self._jobs.get(job_id)
-        if job is None or job.owner != _owner(caller):
+    def page(self, asked: ConsoleRequest) -> JobPage:
+        """Return the page of the job in the path. Raises `Refused` for an unknown one and for that of another."""
+        job = self._jobs.get(asked.request.path_params["job"])
+        if job is None or job.owner != _owner(asked):
             what = "It ended long ago, or the server was started again since."
             hint = "Its effects, if it had any, are in the log: see the timeline."
             raise Refused(404, "There is no such job", what, hint)
         return job.page
 
 
-def _owner(caller: Caller) -> tuple[object, ...]:
-    return caller.token, caller.actor, caller.scopes
+def _owner(asked: ConsoleRequest) -> tuple[object, ...]:
+    return asked.caller.token, asked.caller.actor, asked.caller.scopes
 
 
-def jobs_of(request: Request) -> Jobs:
+def jobs_of(asked: ConsoleRequest) -> Jobs:
     """Return the jobs of the server that a request came to."""
-    state = request.app.state
+    state = asked.request.app.state
     if not hasattr(state, "jobs"):
         state.jobs = Jobs()
     return cast(Jobs, state.jobs)
 
 
 @page("/jobs/{job}", title="Work in progress", template="job.html")
-async def job(request: Request, caller: Caller, _at: AsOf) -> JobPage:
+async def job(asked: PageRequest) -> JobPage:
     """Show the progress of a job, and its result."""
-    return jobs_of(request).page(caller, request.path_params["job"])
+    return jobs_of(asked).page(asked)

@@ -8,9 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from starlette.requests import Request
-
-from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
+from mnemolog.aio.wrappers import run_in
 from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
 from mnemolog.domain.errors import OutsideScope, sentence
 from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
@@ -20,10 +19,9 @@ from mnemolog.projections.recall.service import recall_of
 from mnemolog.projections.sql.queries import Group
 from mnemolog.server.console.history_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
-from mnemolog.server.console.page import limited, page, wants_json
+from mnemolog.server.console.page import PageRequest, page, wants_json
 from mnemolog.server.console.receipts_page import AnsweredTurn, ReceiptFilter, answered_turn, newest_receipts
 from mnemolog.server.console.upkeep_page import Part, parts_of, to_attend
-from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 GROUPS_MAX: Final = 12
@@ -85,16 +83,15 @@ class Overview(Result, frozen=True, kw_only=True):
 
 
 @page("/", title="Overview", template="overview.html")
-async def overview(request: Request, caller: Caller, at: AsOf) -> Overview:
+async def overview(asked: PageRequest) -> Overview:
     """Show the last questions and their answers, what changed, what needs attention, and what the store held.
 
     With `ask` the questions are asked again, which the page has its script do once it is shown.
     """
-    store, visit = limited(caller, request), Visit.of(request.cookies)
-    blocking, pools = with_pools(store)
-    ask = bool(request.query_params.get("ask")) or wants_json(request)
-    questions = await pools.recall(partial(_questions, blocking, at, ask=ask))
-    needs = await _needs(caller)
+    store, visit, at = asked.limited(asked.caller.store), Visit.of(asked.request.cookies), asked.at
+    ask = bool(asked.fields.get("ask")) or wants_json(asked.request)
+    questions = await run_in("recall", store, partial(_questions, at=at, ask=ask))
+    needs = await _needs(asked)
 
     def found(store: MemoryStore) -> Overview:
         pages = session_list_of(store)
@@ -122,7 +119,7 @@ def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX])
 
 
-def _questions(store: MemoryStore, at: AsOf, *, ask: bool) -> list[LastQuestion]:
+def _questions(store: MemoryStore, *, at: AsOf, ask: bool) -> list[LastQuestion]:
     different: dict[Any, Receipt] = {}
     for item in newest_receipts(store, wanted=ReceiptFilter(), upto=at.position, limit=RECEIPTS_MAX).receipts:
         state = visible_of(store).states.latest(item.session) if item.session else None
@@ -162,11 +159,12 @@ def _changed(store: MemoryStore, visit: Visit, at: AsOf) -> Changed:
     )
 
 
-async def _needs(caller: Caller) -> tuple[tuple[str, ...], tuple[Part, ...]] | None:
+async def _needs(asked: PageRequest) -> tuple[tuple[str, ...], tuple[Part, ...]] | None:
     """Return what needs attention, in sentences, and what is stale; None for who sees a part of the store only."""
     try:
-        status = await caller.store.status()
+        status = await asked.caller.store.status()
     except OutsideScope:
         return None
-    ending = tuple(await read(caller.store, lambda store: list(to_attend(store)))) if caller.may("admin") else ()
+    is_admin = asked.caller.may("admin")
+    ending = await read(asked.caller.store, lambda store: tuple(to_attend(store))) if is_admin else ()
     return (*map(sentence, status.warnings), *ending), tuple(part for part in parts_of(status) if not part.good)

@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import events_of, known_async_session, read
@@ -25,11 +23,9 @@ from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_
 from mnemolog.projections.recall.question import TEXT, VECTOR
 from mnemolog.projections.sql.words import WORD, stems_of, terms_of
 from mnemolog.server.console.moment import AsOf, as_of, recorded_at
-from mnemolog.server.console.page import action, page, redirect
-from mnemolog.server.console.parameters import decimal, several, text, whole
+from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, page, redirect
 from mnemolog.server.console.receipts_page import answered_turn
 from mnemolog.server.console.rendering import excerpt
-from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 HITS: Final = 10
@@ -119,35 +115,33 @@ class RecallPage(Result, frozen=True, kw_only=True):
 
 
 @page("/recall", title="Recall", template="recall.html")
-async def recall(request: Request, caller: Caller, at: AsOf) -> RecallPage:
+async def recall(asked: PageRequest) -> RecallPage:
     """Show what a question is answered with, and why. Leaves no receipt."""
-    store = caller.store
-    query = request.query_params
-    then = text(request.query_params, "then")
-    if not (question := text(query, "q")):
+    store, then = asked.caller.store, asked.text("then")
+    if not (question := asked.text("q")):
         return RecallPage()
-    ask, other = partial(store.recall, question, receipt=False, **_options(query)), None
+    ask, other = partial(store.recall, question, receipt=False, **_options(asked)), None
     if then:
         other = await read(store, lambda blocking: as_of(blocking, then, name="then"))
-    here, *there = await asyncio.gather(*(ask(as_of=moment.when) for moment in (at, other) if moment))
+    here, *there = await asyncio.gather(*(ask(as_of=moment.when) for moment in (asked.at, other) if moment))
     return await read(store, lambda blocking: _page(blocking, question, other, here, *there))
 
 
-def _options(query: QueryParams) -> dict[str, Any]:
+def _options(asked: PageRequest) -> dict[str, Any]:
     """Return the options of a recall that a URL has. The recall checks them."""
-    session = text(query, "session") or None
+    session = asked.text("session") or None
     return {
-        "k": whole(query, "k", HITS, least=1, most=HITS_MAX),
-        "mode": text(query, "mode", "hybrid"),
-        "scope": text(query, "scope"),
+        "k": asked.whole("k", HITS, least=1, most=HITS_MAX),
+        "mode": asked.text("mode", "hybrid"),
+        "scope": asked.scope,
         "session": session,
-        "lineage": bool(session and text(query, "lineage")),
-        "roles": several(query, "role"),
-        "speakers": several(query, "speaker"),
-        "since": text(query, "since") or None,
-        "until": text(query, "until") or None,
-        "by": text(query, "by", "said"),
-        "min_relevance": decimal(query, "min_relevance"),
+        "lineage": bool(session and asked.text("lineage")),
+        "roles": asked.several("role"),
+        "speakers": asked.several("speaker"),
+        "since": asked.text("since") or None,
+        "until": asked.text("until") or None,
+        "by": asked.text("by", "said"),
+        "min_relevance": asked.decimal("min_relevance"),
     }
 
 
@@ -312,19 +306,19 @@ class ContextPage(Result, frozen=True, kw_only=True):
 
 
 @action("/context/end", title="End a standing statement", verb="record")
-async def end_standing(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def end_standing(asked: ConsoleRequest) -> Response:
     """End what a turn says of all answers to come."""
-    await caller.store.end_standing(whole(form, "turn", 0, most=INTEGER_MAX), reason=text(form, "reason"))
-    return redirect(f"/context?{urlencode({name: text(form, name) for name in ('q', 'scope') if text(form, name)})}")
+    await asked.caller.store.end_standing(asked.whole("turn", 0, most=INTEGER_MAX), reason=asked.text("reason"))
+    return redirect(f"/context?{urlencode({name: asked.text(name) for name in ('q', 'scope') if asked.text(name)})}")
 
 
 @page("/context", title="Context", template="context.html")
-async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
+async def context(asked: PageRequest) -> ContextPage:
     """Show what a prompt would get. Leaves no receipt."""
-    store, query = caller.store, request.query_params
-    if not text(query, "q"):
+    store = asked.caller.store
+    if not asked.text("q"):
         return ContextPage()
-    found = await _context(store, query, as_of=at.when)
+    found = await _context(store, asked)
     shown = found.left_out[:LEFT_OUT_MAX]
     time, left_out = await read(
         store, lambda of: (recorded_at(of, found.head), tuple(_shown_left_out(of, item) for item in shown))
@@ -338,12 +332,12 @@ async def context(request: Request, caller: Caller, at: AsOf) -> ContextPage:
     )
 
 
-async def _context(store: AsyncMemoryStore, query: QueryParams, *, as_of: Position | None) -> Context:
-    question, budget = text(query, "q"), whole(query, "tokens", TOKENS, most=TOKENS_MAX)
-    session, scope = text(query, "session"), text(query, "scope")
+async def _context(store: AsyncMemoryStore, asked: PageRequest) -> Context:
+    question, budget = asked.text("q"), asked.whole("tokens", TOKENS, most=TOKENS_MAX)
+    session, scope = asked.text("session"), asked.scope
     how: dict[str, Any] = {
-        "as_of": as_of,
-        "min_relevance": decimal(query, "min_relevance"),
+        "as_of": asked.at.when,
+        "min_relevance": asked.decimal("min_relevance"),
         "receipt": False,
     }
     if not session:

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of, with_pools
+from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.audit.effects import REVIEWED_MAX, ChangedAnswer, Effects, Review, Reviewing
 from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Receipt, Verdict
@@ -30,12 +28,20 @@ from mnemolog.projections.context.answer import digest_of
 from mnemolog.projections.context.packing import counter_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.sql.shown import receipts_of
-from mnemolog.server.console import parameters
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.moment import AsOf, as_of
-from mnemolog.server.console.page import ListPage, Refused, action, limited, local_target, page, redirect
+from mnemolog.server.console.moment import as_of
+from mnemolog.server.console.page import (
+    ConsoleRequest,
+    ListPage,
+    PageRequest,
+    Refused,
+    action,
+    local_target,
+    page,
+    redirect,
+    view,
+)
 from mnemolog.server.console.rendering import excerpt
-from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 PER_PAGE: Final = 100
@@ -142,59 +148,49 @@ class ReceiptPage(Result, frozen=True, kw_only=True):
     """Today's answer, in its order."""
 
 
-@page("/recall/receipts", title="What was asked", template="receipts.html")
-async def receipts(request: Request, caller: Caller, at: AsOf) -> ReceiptsPage:
+@view("/recall/receipts", title="What was asked", template="receipts.html")
+def receipts(store: MemoryStore, asked: PageRequest) -> ReceiptsPage:
     """Show the receipts up to the moment: all, or those that match a question, a session or a turn that was shown."""
-    query = request.query_params
-    before, turn = parameters.position(query, "before"), parameters.position(query, "turn")
-    wanted = ReceiptFilter(words=parameters.text(query, "q"), session=parameters.text(query, "session"), turn=turn)
-    upto = at.position if before is None else Position(min(max(before - 1, ORIGIN), at.position))
-
-    def look(store: MemoryStore) -> ReceiptsPage:
-        found = newest_receipts(store, wanted=wanted, upto=upto, limit=PER_PAGE)
-        listed: dict[str, Any] = {"receipts": found.receipts, "earlier": found.before}
-        if turn is None:
-            return ReceiptsPage(wanted=wanted, **listed, about=None)
-        about = answered_turn(store, turn)
-        effects = None
-        asked = tuple[Receipt, ...]()
-        if not about.forgotten and turn <= at.position:
-            effects = store.audit.effects(turn, as_of=at.when)
-            of, spans = effects.turn.session, visible_of(store).spans(effects.turn.session, hidden=True)
-            earlier = store.parts.projections.turns_in(spans, after=ORIGIN, before=turn, limit=1, newest_first=True)
-            last = earlier[0].position if earlier else ORIGIN
-            asked = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
-            asked = tuple(item for item in reversed(asked) if of == (item.asked_in or item.session))
-        return ReceiptsPage(wanted=wanted, **listed, about=about, asked=asked, effects=effects)
-
-    return await read(limited(caller, request), look)
+    turn, store = asked.position("turn"), asked.limited(store)
+    wanted = ReceiptFilter(words=asked.text("q"), session=asked.text("session"), turn=turn)
+    found = newest_receipts(store, wanted=wanted, upto=asked.last_before(), limit=PER_PAGE)
+    listed: dict[str, Any] = {"receipts": found.receipts, "earlier": found.before}
+    if turn is None:
+        return ReceiptsPage(wanted=wanted, **listed, about=None)
+    about = answered_turn(store, turn)
+    if about.forgotten or turn > asked.at.position:
+        return ReceiptsPage(wanted=wanted, **listed, about=about)
+    effects = store.audit.effects(turn, as_of=asked.at.when)
+    of, spans = effects.turn.session, visible_of(store).spans(effects.turn.session, hidden=True)
+    earlier = store.parts.projections.turns_in(spans, after=ORIGIN, before=turn, limit=1, newest_first=True)
+    last = earlier[0].position if earlier else ORIGIN
+    since = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
+    own = tuple(item for item in reversed(since) if of == (item.asked_in or item.session))
+    return ReceiptsPage(wanted=wanted, **listed, about=about, asked=own, effects=effects)
 
 
-@page("/recall/receipts/{position}", title="A receipt", template="receipt.html")
-async def receipt(request: Request, caller: Caller, _at: AsOf) -> ReceiptPage:
+@view("/recall/receipts/{position}", title="A receipt", template="receipt.html", pool="recall")
+def receipt(store: MemoryStore, asked: PageRequest) -> ReceiptPage:
     """Show what was answered then, whether that is reproduced, and what would be answered today."""
-    position = parameters.position_in_path(request)
-    blocking, pools = with_pools(caller.store)
-    return await pools.recall(partial(receipt_page, blocking, position))
+    return receipt_page(store, asked.position_in_path())
 
 
 @action("/recall/judge", title="A receipt", verb="record", whole=True)
-async def judge(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def judge(asked: ConsoleRequest) -> Response:
     """Judge the hits of a receipt: which answer its question, which do not, and which turns would have.
 
     With `beside` it is added to what was judged before. The page `next` is shown then, without it that of the receipt.
     """
-    receipt = parameters.whole(form, "receipt", 0, most=INTEGER_MAX)
-    good, better, bad = ({*parameters.positions(form, name)} for name in ("good", "better", "bad"))
-    audit, nothing = caller.store.audit, "nothing" in form
+    receipt = asked.whole("receipt", 0, most=INTEGER_MAX)
+    good, better, bad = ({*asked.positions(name)} for name in ("good", "better", "bad"))
+    audit, nothing = asked.caller.store.audit, "nothing" in asked.fields
     good |= better
-    for before in await audit.judgements() if "beside" in form else ():
+    for before in await audit.judgements() if "beside" in asked.fields else ():
         if before.receipt == receipt:
             good, bad = good | {*before.good} - bad, bad | {*before.bad} - good
             nothing = before.nothing and not good
-    await audit.judge(receipt, good=sorted(good), bad=sorted(bad), nothing=nothing, by=caller.actor)
-    to = f"/recall/receipts/{receipt}?judged=yes"
-    return redirect(local_target(parameters.text(form, "next", to)))
+    await audit.judge(receipt, good=sorted(good), bad=sorted(bad), nothing=nothing, by=asked.caller.actor)
+    return redirect(local_target(asked.text("next", f"/recall/receipts/{receipt}?judged=yes")))
 
 
 def receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
@@ -294,49 +290,46 @@ class ReviewPage(Result, frozen=True, kw_only=True):
 
 
 @page("/review", title=TITLE, template="review.html")
-async def choose(_request: Request, _caller: Caller, _at: AsOf) -> ReviewPage:
+async def choose(_: PageRequest) -> ReviewPage:
     """Offer to ask the receipts of a period again."""
     return ReviewPage()
 
 
 @action("/review", title=TITLE, verb="read", needs_write=False)
-async def ask(request: Request, caller: Caller, form: QueryParams) -> Response:
+async def ask(asked: ConsoleRequest) -> Response:
     """Ask the receipts of a period again, in the background. Leaves no receipt."""
-    store, begin = limited(caller, request), parameters.text(form, "from", USUAL)
-    end, after = parameters.text(form, "to") or parameters.text(form, "at"), parameters.position(form, "after")
+    begin, end = asked.text("from", USUAL), asked.text("to") or asked.text("at")
+    store, after = asked.limited(asked.caller.store), asked.position("after")
 
     def period(store: MemoryStore) -> list[Position]:
         ends = as_of(store, begin, name="from"), as_of(store, end, name="to")
         return sorted(moment.position for moment in ends)
 
-    first, last = await read(caller.store, period)
+    first, last = await read(asked.caller.store, period)
 
     def work(blocking: MemoryStore, progress: Progress) -> Review:
         parts = blocking.parts
         asking = Reviewing(parts.visible, parts.contexts, parts.projections, parts.distrusts, clock_of(blocking))
         return asking.review(after=max(first, after or first), upto=last, progress=stopping(progress))
 
-    async def asked(progress: Progress) -> Review:
+    async def ask_again(progress: Progress) -> Review:
         return await run_in("background", store, partial(work, progress=progress))
 
     title = "Asking again what the memory was asked"
-    return await jobs_of(request).start(
-        request, caller, title, asked, back="/review", shown_at=lambda job, _: f"/review/{job}"
-    )
+    return await jobs_of(asked).start(asked, title, ask_again, back="/review", shown_at=lambda job, _: f"/review/{job}")
 
 
 @page("/review/{job}", title=TITLE, template="review.html")
-async def review(request: Request, caller: Caller, _at: AsOf) -> ReviewPage:
+async def review(asked: PageRequest) -> ReviewPage:
     """Show the answers that would be different today, those on which most relied first, and one of them to judge."""
-    found = jobs_of(request).page(caller, request.path_params["job"]).result
+    found = jobs_of(asked).page(asked).result
     if not isinstance(found, Review):
         raise Refused(404, "There is no such review", "It has not ended, or it is other work.", "Look at its own page.")
-    wanted = parameters.position(request.query_params, "receipt")
-    blocking, pools = with_pools(limited(caller, request))
-    return await pools.recall(partial(_reviewed, blocking, found, wanted))
+    within, wanted = asked.limited(asked.caller.store), asked.position("receipt")
+    return await run_in("recall", within, partial(_reviewed, review=found, wanted=wanted))
 
 
-def _reviewed(store: MemoryStore, review: Review, wanted: Position | None) -> ReviewPage:
+def _reviewed(store: MemoryStore, *, review: Review, wanted: Position | None) -> ReviewPage:
     log = events_of(store)
     visible = visible_of(store)
     changed = review.changed

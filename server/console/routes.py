@@ -25,15 +25,26 @@ from mnemolog.server.console import (
     history_page,
     jobs,
     overview_page,
-    proposals_page,
     recall_page,
     receipts_page,
     sessions_page,
     upkeep_page,
 )
 from mnemolog.server.console.moment import BOXES, VISIT_COOKIE, AsOf, TimeBar, Visit, as_of, time_bar
-from mnemolog.server.console.page import Action, ErrorPage, Page, Refused, Target, local_target, redirect, wants_json
-from mnemolog.server.console.parameters import form_of, text
+from mnemolog.server.console.page import (
+    Action,
+    ConsoleRequest,
+    ErrorPage,
+    Page,
+    PageRequest,
+    Refused,
+    Target,
+    form_of,
+    local_target,
+    redirect,
+    text,
+    wants_json,
+)
 from mnemolog.server.console.rendering import Assets, environment, url, use_zone_of, zone
 from mnemolog.server.http.authentication import Caller, is_program
 from mnemolog.server.http.openapi import PATH as DOCUMENT
@@ -105,7 +116,7 @@ _IN_WORDS: Final[Mapping[type[errors.MnemologError], tuple[str, str]]] = {
 
 _MODULES: Final = (
     *(overview_page, sessions_page, facts_page, recall_page, receipts_page),
-    *(history_page, proposals_page, upkeep_page, forgetting_page, jobs),
+    *(history_page, upkeep_page, forgetting_page, jobs),
 )
 _FOUND: Final = [item for module in _MODULES for item in vars(module).values()]
 PAGES: Final = tuple(item for item in _FOUND if isinstance(item, Page))
@@ -172,7 +183,7 @@ class Console:
             if not wants_json(request):
                 return redirect(f"{request.url.path}?{query}")
             request = Request({**request.scope, "query_string": query.encode()})
-        data = await _gated(caller, page, page.show(request, caller, at))
+        data = await _gated(caller, page, page.show(PageRequest(request, request.query_params, at)))
         if text(request.query_params, "format") == "csv" and hasattr(data, "to_csv"):
             return Response(data.to_csv(), media_type="text/csv")
         response = await self._page_at(request, page, data, at)
@@ -185,7 +196,7 @@ class Console:
             hint = "Changes are allowed here if the server is started with `--write`."
             raise Refused(403, "This console is read-only", "Nothing was changed.", hint)
         caller = _admitted(request, action)
-        done = await _gated(caller, action, action.do(request, caller, form_of(await request.body())))
+        done = await _gated(caller, action, action.do(ConsoleRequest(request, form_of(await request.body()))))
         if isinstance(done, Response):
             return done
         return await self._page_at(request, action, done, await read(caller.store, lambda store: as_of(store, "")))

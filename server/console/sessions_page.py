@@ -9,11 +9,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of, events_of, read, session_list_of, visible_of
+from mnemolog.adapters.support.store_access import clock_of, events_of, session_list_of, visible_of
 from mnemolog.application.facts import Distrust
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.errors import InvalidInput, MnemologError
@@ -38,11 +36,18 @@ from mnemolog.projections.sql.queries import actors, names
 from mnemolog.projections.sql.shown import Showings, showings
 from mnemolog.results import Checkpoint, Note, Task
 from mnemolog.server.console.moment import AsOf, as_of
-from mnemolog.server.console.page import ListPage, action, limited, local_target, page, part_of, redirect
-from mnemolog.server.console.parameters import position, positions, text, whole
+from mnemolog.server.console.page import (
+    ConsoleRequest,
+    ListPage,
+    PageRequest,
+    action,
+    local_target,
+    part_of,
+    redirect,
+    view,
+)
 from mnemolog.server.console.receipts_page import ReceiptFilter, newest_receipts
 from mnemolog.server.console.rendering import EXCERPT_CHARACTERS_MAX
-from mnemolog.server.http.authentication import Caller
 from mnemolog.store import MemoryStore
 
 LINEAGE_MAX: Final = 100
@@ -110,20 +115,17 @@ class Lineage(ListPage, frozen=True, kw_only=True):
     """A parent comes before its children, and each family together."""
 
 
-@page("/lineage", title="Lineage", template="lineage.html")
-async def lineage(request: Request, caller: Caller, at: AsOf) -> Lineage:
+@view("/lineage", title="Lineage", template="lineage.html")
+def lineage(store: MemoryStore, asked: PageRequest) -> Lineage:
     """Show the family of one session, or the newest families that have branches."""
-    session, before = text(request.query_params, "session"), position(request.query_params, "before")
-
-    def found(store: MemoryStore) -> Lineage:
-        families = session_list_of(store).families(session=session, as_of=at.position, before=before, limit=LINEAGE_MAX)
-        rows = (
-            LineageRow(summary=item, depth=depth, marks=marks_of(store, item.session, upto=at.position))
-            for item, depth in _in_tree_order(families.sessions)
-        )
-        return Lineage(session=session, rows=tuple(rows), earlier=families.more)
-
-    return await read(caller.store if session else limited(caller, request), found)
+    session, before, upto = asked.text("session"), asked.position("before"), asked.at.position
+    within = store if session else asked.limited(store)
+    families = session_list_of(within).families(session=session, as_of=upto, before=before, limit=LINEAGE_MAX)
+    rows = (
+        LineageRow(summary=item, depth=depth, marks=marks_of(within, item.session, upto=upto))
+        for item, depth in _in_tree_order(families.sessions)
+    )
+    return Lineage(session=session, rows=tuple(rows), earlier=families.more)
 
 
 def _in_tree_order(sessions: Iterable[SessionSummary]) -> list[tuple[SessionSummary, int]]:
@@ -228,40 +230,30 @@ class SessionView(ListPage, frozen=True, kw_only=True):
 
 
 @action("/distrust", title="Distrust", verb="forget")
-async def distrust(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def distrust(asked: ConsoleRequest) -> Response:
     """Show turns in no answer from here on."""
-    await caller.store.distrust(positions=positions(form, "positions"), reason=text(form, "reason"))
-    return redirect(local_target(text(form, "next")))
+    await asked.caller.store.distrust(positions=asked.positions("positions"), reason=asked.text("reason"))
+    return redirect(local_target(asked.text("next")))
 
 
 @action("/distrust/end", title="Trust again", verb="forget")
-async def trust_again(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def trust_again(asked: ConsoleRequest) -> Response:
     """End a distrust. Like `distrust`, it shows the page `next` then."""
-    await caller.store.trust_again(whole(form, "distrust", 0, most=INTEGER_MAX))
-    return redirect(local_target(text(form, "next")))
+    await asked.caller.store.trust_again(asked.whole("distrust", 0, most=INTEGER_MAX))
+    return redirect(local_target(asked.text("next")))
 
 
-@page("/session", title="Session", template="session.html")
-async def session(request: Request, caller: Caller, at: AsOf) -> SessionView:
+@view("/session", title="Session", template="session.html")
+def session(store: MemoryStore, asked: PageRequest) -> SessionView:
     """Show the session `id`: `TURNS_MAX` turns, the last ones first seen, and its working memory.
 
-    `turn` is the position of a turn that has to be among them.
+    `turn` is the position of a turn that has to be among them. Raises `UnknownSession`.
     """
-    query = request.query_params
-    wanted = text(query, "id")
-    before = position(query, "before")
-    after = position(query, "after")
-    if (turn := position(query, "turn")) is not None and not before and not after:
+    before, after, at = asked.position("before"), asked.position("after"), asked.at
+    if (turn := asked.position("turn")) is not None and not before and not after:
         before = Position(turn + 1 + TURNS_MAX // 2)
-    return await read(caller.store, lambda store: view_of(store, wanted, at, before=before, after=after))
-
-
-def view_of(
-    store: MemoryStore, session_id: str, at: AsOf, *, before: Position | None, after: Position | None
-) -> SessionView:
-    """Return a session as of a moment. Raises `UnknownSession`."""
     visible = visible_of(store)
-    now = visible.state(session_id)
+    now = visible.state(asked.text("id"))
     about: dict[str, Any] = {
         "session": now.session,
         "title": now.started.title,
@@ -276,7 +268,7 @@ def view_of(
     }
     if at.position < now.started_position:
         return SessionView(**about, begun=False)
-    state = now if at.is_now else visible.state_at(session_id, at.position)
+    state = now if at.is_now else visible.state_at(now.session, at.position)
     # Values expire while nothing is recorded: at the time that was asked for, they are those that were left then.
     if at.time is not None:
         moment = to_micros("at", at.time)
@@ -446,26 +438,20 @@ class SessionPage(ListPage, frozen=True, kw_only=True):
     """Where the phrase of the search is; None without one."""
 
 
-@page("/sessions", title="Sessions", template="sessions.html")
-async def sessions(request: Request, caller: Caller, at: AsOf) -> SessionPage:
+@view("/sessions", title="Sessions", template="sessions.html")
+def sessions(store: MemoryStore, asked: PageRequest) -> SessionPage:
     """Show the sessions that had started at a moment, `ROWS_MAX` at a time, or what a phrase is in."""
-    query = request.query_params
-    before = position(query, "before")
-    after = position(query, "after")
-    phrase = text(query, "q")
-    title = phrase or text(query, "title")
-    wanted: dict[str, Any] = {"agent": text(query, "agent") or None, "title": title, "as_of": at.position}
+    before, after, within = asked.position("before"), asked.position("after"), asked.limited(store)
+    phrase, agent = asked.text("q"), asked.text("agent") or None
+    wanted: dict[str, Any] = {"agent": agent, "title": phrase or asked.text("title"), "as_of": asked.at.position}
 
     def place(item: SessionSummary) -> Position:
         return item.started_position
 
-    def look(store: MemoryStore) -> SessionPage:
-        rows = session_list_of(store).page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
-        rows.sort(key=place)
-        listed, ways = part_of(rows, place, before=before, after=after, most=ROWS_MAX)
-        return SessionPage(sessions=listed[::-1], found=_found(store, phrase, at) if phrase else None, **ways)
-
-    return await read(limited(caller, request), look)
+    rows = session_list_of(within).page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
+    rows.sort(key=place)
+    listed, ways = part_of(rows, place, before=before, after=after, most=ROWS_MAX)
+    return SessionPage(sessions=listed[::-1], found=_found(within, phrase, asked.at) if phrase else None, **ways)
 
 
 def _found(store: MemoryStore, phrase: str, at: AsOf) -> Found:

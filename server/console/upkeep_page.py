@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Literal
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
 from mnemolog.adapters.support.store_access import clock_of, read
@@ -24,10 +22,7 @@ from mnemolog.projections.maintenance.context import PRESENT
 from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
 from mnemolog.results import Model
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.moment import AsOf
-from mnemolog.server.console.page import action, page, redirect
-from mnemolog.server.console.parameters import several, text, whole
-from mnemolog.server.http.authentication import Caller
+from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, page, redirect, view
 from mnemolog.store import MemoryStore
 
 QUARANTINED_MAX: Final = 100
@@ -76,9 +71,9 @@ class HealthPage(Result, frozen=True, kw_only=True):
 
 
 @page("/health", title="Health", template="health.html", whole=True)
-async def health(_request: Request, caller: Caller, _at: AsOf) -> HealthPage:
+async def health(asked: PageRequest) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    store, ask_doctor = caller.store, caller.may("admin")
+    store, ask_doctor = asked.caller.store, asked.caller.may("admin")
     status = await store.status()
     # Not in the threads for long work: the page does not wait for a job.
     report = await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
@@ -159,17 +154,17 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
 
 
 @action("/health/check", title="Full check", verb="admin", needs_write=False, whole=True)
-async def check(request: Request, caller: Caller, _form: QueryParams) -> Response:
+async def check(asked: ConsoleRequest) -> Response:
     """Read every byte of the projections, in the background. Mends nothing."""
-    work = partial(caller.store.admin.doctor, deep=True)
-    return await jobs_of(request).start(request, caller, "Checking every byte", work, back="/health")
+    work = partial(asked.caller.store.admin.doctor, deep=True)
+    return await jobs_of(asked).start(asked, "Checking every byte", work, back="/health")
 
 
 @action("/health/fix", title="Mend", verb="admin", whole=True)
-async def fix(request: Request, caller: Caller, _form: QueryParams) -> Response:
+async def fix(asked: ConsoleRequest) -> Response:
     """Mend what `doctor` can mend, in the background."""
-    work = partial(caller.store.admin.doctor, fix=True)
-    return await jobs_of(request).start(request, caller, "Mending what can be mended", work, back="/health")
+    work = partial(asked.caller.store.admin.doctor, fix=True)
+    return await jobs_of(asked).start(asked, "Mending what can be mended", work, back="/health")
 
 
 DAYS_MAX: Final = 3_650
@@ -202,16 +197,12 @@ class NewToken(Result, frozen=True, kw_only=True):
     token: Token
 
 
-@page("/tokens", title="Tokens", template="tokens.html", verb="admin", whole=True)
-async def tokens(_request: Request, caller: Caller, _at: AsOf) -> TokenList:
+@view("/tokens", title="Tokens", template="tokens.html", verb="admin", whole=True)
+def tokens(store: MemoryStore, _: PageRequest) -> TokenList:
     """Show all tokens, in their state of now."""
-
-    def found(store: MemoryStore) -> TokenList:
-        now = to_datetime(clock_of(store).now())
-        tokens = reversed(store.admin.tokens())
-        return TokenList(tokens=tuple(TokenLine(token=token, state=_state(token, now)) for token in tokens))
-
-    return await read(caller.store, found)
+    now = to_datetime(clock_of(store).now())
+    found = reversed(store.admin.tokens())
+    return TokenList(tokens=tuple(TokenLine(token=token, state=_state(token, now)) for token in found))
 
 
 def _state(token: Token, now: datetime) -> State:
@@ -221,24 +212,24 @@ def _state(token: Token, now: datetime) -> State:
 
 
 @action("/tokens", title="A new token", verb="admin", template="token_made.html", whole=True)
-async def create(_request: Request, caller: Caller, form: QueryParams) -> NewToken:
+async def create(asked: ConsoleRequest) -> NewToken:
     """Make a token, and show its secret once."""
-    days = whole(form, "days", VALID_FOR.days, most=DAYS_MAX)
-    verbs = [str(verb) for verb in form.getlist("verb")]
-    caller.require_all(verb for verb in VERBS if verb in verbs)
-    made = await caller.store.admin.create_token(
-        text(form, "actor"),
+    days = asked.whole("days", VALID_FOR.days, most=DAYS_MAX)
+    verbs = [str(verb) for verb in asked.fields.getlist("verb")]
+    asked.caller.require_all(verb for verb in VERBS if verb in verbs)
+    made = await asked.caller.store.admin.create_token(
+        asked.text("actor"),
         verbs=verbs,
-        scopes=several(form, "scopes", apart="\n"),
+        scopes=asked.several("scopes", apart="\n"),
         expires_in=timedelta(days=days) if days else None,
     )
     return NewToken(secret=made.secret, token=made.token)
 
 
 @action("/tokens/revoke", title="Tokens", verb="admin", whole=True)
-async def revoke(_request: Request, caller: Caller, form: QueryParams) -> Response:
+async def revoke(asked: ConsoleRequest) -> Response:
     """Revoke a token."""
-    await caller.store.admin.revoke_token(text(form, "id"))
+    await asked.caller.store.admin.revoke_token(asked.text("id"))
     return redirect("/tokens")
 
 

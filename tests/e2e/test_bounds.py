@@ -34,7 +34,7 @@ from mnemolog.domain.working_memory import checked_expiry
 from mnemolog.infra.embedding import encoder as encoders
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.recall.question import Weights
-from mnemolog.server.console import parameters
+from mnemolog.server.console.page import ConsoleRequest, form_of
 from mnemolog.server.http.guard import parts_in
 from mnemolog.session import SessionAt
 from tests.console import Browser, opened_console
@@ -317,8 +317,8 @@ LIBRARY = {
     "adapters/importers/turn.py TIME_CHARACTERS_MAX": lambda _, n: imported_turn.parse_time("time", end_of_time(n)),
     "adapters/support/outbox.py WAITING_MAX": fill_outbox,
     "adapters/watch/watcher.py POLL_S_MIN": lambda _, n: ready_to_follow(n),
-    "server/console/parameters.py FORM_FIELDS_MAX": lambda _, n: parameters.form_of(b"&".join([b"a=1"] * n)),
-    "server/console/parameters.py POSITIONS_MAX": lambda _, n: parameters.positions(QueryParams(p=f"1-{n}"), "p"),
+    "server/console/page.py FORM_FIELDS_MAX": lambda _, n: form_of(b"&".join([b"a=1"] * n)),
+    "server/console/page.py POSITIONS_MAX": lambda _, n: ConsoleRequest(None, QueryParams(p=f"1-{n}")).positions("p"),
 }
 """What the store or a function is told, by the limit: at the limit it is accepted, one step beyond refused.
 
