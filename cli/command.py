@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, TypeVar, cast
 
 import msgspec
 import typer
@@ -78,10 +78,6 @@ AsOf = Annotated[
 AfterPosition = Annotated[
     Any,
     typer.Option("--after", metavar=WHEN, parser=position_or_time, help="Only turns recorded after it."),
-]
-BeforePosition = Annotated[
-    Any,
-    typer.Option("--before", metavar=WHEN, parser=position_or_time, help="Only turns recorded before it."),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
@@ -162,7 +158,7 @@ def answer(value: Answer, words: str | Callable[[Answer], object], *, as_json: b
     if as_json:
         print_json(value)
     elif isinstance(words, str):
-        console().line(words)
+        out.line(words)
     else:
         words(value)
 
@@ -179,7 +175,7 @@ def print_list(items: Collection[Item], columns: Columns[Item], *, as_json: bool
     def show(items: Collection[Item]) -> None:
         print_table(items, columns)
         if last:
-            console().line(last, style="dim")
+            out.line(last, style="dim")
 
     answer(items, show, as_json=as_json)
 
@@ -187,7 +183,7 @@ def print_list(items: Collection[Item], columns: Columns[Item], *, as_json: bool
 def print_table(items: Collection[Item], columns: Columns[Item]) -> None:
     """Print a row for each result; nothing if there are none."""
     if items:
-        console().rows(tuple(columns), [[cell(item) for cell in columns.values()] for item in items])
+        out.rows(tuple(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
 def print_json(answer: Any, *, indent: int = 2) -> None:
@@ -197,11 +193,22 @@ def print_json(answer: Any, *, indent: int = 2) -> None:
     sys.stdout.flush()
 
 
-def console() -> Terminal:
-    """Return the console for results. Rich is imported here, because JSON does without it."""
+class _Output:
+    """Prints results on standard output. Rich is imported with the first line, because JSON does without it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_terminal(sys.stdout), name)
+
+
+@lru_cache(1)
+def _terminal(_stdout: TextIO) -> Terminal:
     from mnemolog.cli.terminal import Terminal
 
     return Terminal()
+
+
+out: Final = cast("Terminal", _Output())
+"""The console for results."""
 
 
 def note(text: str) -> None:

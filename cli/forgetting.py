@@ -19,8 +19,8 @@ from mnemolog.cli.command import (
     Yes,
     answer,
     bar,
-    console,
     open_store,
+    out,
     print_json,
     print_table,
     session_called,
@@ -165,7 +165,6 @@ def forgotten(
 
 def _show_report(report: ForgetReport, *, preview: Preview) -> None:
     """Print what was forgotten, or would be."""
-    out = console()
     for session, turn in preview.sessions:
         where = f" in {session.scope}" if session.scope else ""
         out.line(
@@ -202,7 +201,6 @@ def _show_report(report: ForgetReport, *, preview: Preview) -> None:
 
 def _show_questions(report: ForgetReport) -> None:
     """Print the questions asked above or beside what is forgotten."""
-    out = console()
     for number, what in ((report.questions, "go along (--keep-questions keeps them)"), (report.questions_left, "stay")):
         if number:
             out.line(f"{counted(number, 'question')} asked above or beside may quote it: they {what}")
@@ -217,7 +215,6 @@ def _by(actor: str) -> str:
 
 def _show_pending(pending: Sequence[PendingErasure]) -> None:
     """Print the requests that are not carried out everywhere, and the nodes that have not confirmed them."""
-    out = console()
     for item in pending:
         reason = f": {item.reason}" if item.reason else ""
         out.line((f"request {item.request}", "bold"), f" of {dated(item.requested_at)}{_by(item.actor)}{reason}")
@@ -229,7 +226,6 @@ def _show_pending(pending: Sequence[PendingErasure]) -> None:
 
 def _show_forgotten(forgotten: Sequence[ForgottenEvent]) -> None:
     """Print what was forgotten, by request."""
-    out = console()
     for request, found in groupby(
         sorted(forgotten, key=lambda item: item.requested_at),
         key=lambda item: (item.request, item.requested_at, item.actor, item.reason),
@@ -324,19 +320,19 @@ def _show_rules(found: Retention) -> None:
     for rule in found.rules:
         most = f"at most {rule.max_age} since it was {rule.by}, " if rule.max_age else ""
         kept = ", facts that hold stay" if rule.keep_facts else ""
-        console().line(f"@{rule.position} {rule.scope or '/'}: {most}at least {rule.min_age or '0m'}{kept}")
+        out.line(f"@{rule.position} {rule.scope or '/'}: {most}at least {rule.min_age or '0m'}{kept}")
     for hold in found.holds:
-        console().line(f"@{hold.position} {hold.scope or '/'}: hold: {hold.reason}")
-    console().line(f"{counted(len(found.rules), 'rule')}, {counted(len(found.holds), 'hold')}", style="dim")
+        out.line(f"@{hold.position} {hold.scope or '/'}: hold: {hold.reason}")
+    out.line(f"{counted(len(found.rules), 'rule')}, {counted(len(found.holds), 'hold')}", style="dim")
 
 
 def _show_retention(report: RetentionReport) -> None:
     would = "would be " if report.dry_run else ""
     what = f"{counted(report.turns, 'turn')} {would}forgotten, {counted(report.sessions_ended, 'session')} {would}ended"
-    console().line(what + (f"; {counted(report.held, 'turn')} under a hold" if report.held else ""))
+    out.line(what + (f"; {counted(report.held, 'turn')} under a hold" if report.held else ""))
     for request in report.requests:
         if request.request is not None:
-            console().line(f"request {request.request} at position {request.position}", style="dim")
+            out.line(f"request {request.request} at position {request.position}", style="dim")
 
 
 POSITIONS_MAX: Final = 500
@@ -381,8 +377,8 @@ def scan_secrets(store: Store, as_json: AsJson = False) -> None:
 def _show_secrets(found: Sequence[Secret], *, store: Path) -> None:
     """Print the secrets, and the command that shows what forgetting them would take."""
     print_table(found, _SECRET_COLUMNS)
-    console().line(counted(len(found), "secret"))
+    out.line(counted(len(found), "secret"))
     if found:
         positions = list(dict.fromkeys(item.position for item in found))[:POSITIONS_MAX]
-        console().line("make them invalid where they are used: backups hold them; then see what would be forgotten:")
-        console().line(typed("forget", store, *(part for at in positions for part in ("--position", at)), "--dry-run"))
+        out.line("make them invalid where they are used: backups hold them; then see what would be forgotten:")
+        out.line(typed("forget", store, *(part for at in positions for part in ("--position", at)), "--dry-run"))

@@ -30,9 +30,9 @@ from mnemolog.cli.command import (
     Yes,
     answer,
     bar,
-    console,
     given_time,
     open_store,
+    out,
     position_or_time,
     print_json,
     print_list,
@@ -212,7 +212,6 @@ def _print_lines(moments: Iterator[Moment]) -> None:
 
 def _show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
     """Print each event on a line: position, time, session, what happened. Long texts are cut, unless `full`."""
-    out = console()
     for item in moments:
         position, at, who, what = item.columns()
         what = signed(describe(item.event, characters_max=None), item.event) if full else what
@@ -221,7 +220,6 @@ def _show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
 
 def _show_held(found: Replay) -> None:
     """Print the final state of the sessions; their turns are in the timeline."""
-    out = console()
     heading, *sessions, digest = found.held()
     out.line(heading, style="bold")
     for line in sessions:
@@ -231,7 +229,6 @@ def _show_held(found: Replay) -> None:
 
 def _show_diff(found: Diff, *, full: bool) -> None:
     """Print what changed, session by session. Long texts are cut, unless `full`."""
-    out = console()
     before, after = found.before.position, found.after.position
     out.line(f"from position {before} ({dated(found.before_at)}) to {after} ({dated(found.after_at)})", style="bold")
     for item in found.sessions:
@@ -304,14 +301,13 @@ def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
 
 def _show_export(found: LogExport, file: Path) -> None:
     """Print what was exported, and the head to verify it with."""
-    out = console()
     out.line(f"{counted(found.events, 'event')} of log {found.log_id} in {file}, {counted(found.bytes, 'byte')}")
     out.line(f"head {found.head}")
 
 
 def _show_subject(made: SubjectFile, file: Path) -> None:
     """Print what the file of a person has, and the head to verify it with."""
-    out, kinds = console(), ", ".join(f"{number:,} {kind}" for kind, number in made.records.items())
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in made.records.items())
     out.line(f"{', '.join(made.scopes)} in {file}: {kinds}")
     out.line(f"head {made.head}")
 
@@ -398,7 +394,7 @@ def distrusted(store: Store, as_json: AsJson = False) -> None:
 
 def _show_effects(found: Effects) -> None:
     """Print what a turn led to."""
-    out, turn = console(), found.turn
+    turn = found.turn
     out.line(f"@{turn.position} {turn.speaker or turn.role.value}: {one_line(turn.text)}", style="bold")
     out.line(f"shown by {counted(len(found.shown_in), 'answer')}")
     for item in found.shown_in:
@@ -526,7 +522,6 @@ def _ranked(served: RecallServed | ContextServed, option: str, ranks: Sequence[i
 
 def _show_judgement(judgement: Judgement) -> None:
     """Print what was recorded about an answer."""
-    out = console()
     by = f" by {judgement.by}" if judgement.by else ""
     out.line(f"receipt @{judgement.receipt} judged{by}: {_verdict(judgement)}")
     out.line(f"   {one_line(judgement.query)}", style="dim")

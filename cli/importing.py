@@ -22,10 +22,10 @@ from mnemolog.cli.command import (
     Phase,
     answer,
     bar,
-    console,
     given_time,
     note,
     open_store,
+    out,
     phases,
     print_json,
     store_with_model,
@@ -216,7 +216,7 @@ def _show_report(report: ImportReport) -> None:
     text = f"{counted(report.turns, 'turn')} read from {counted(report.files, 'file')}, {report.recorded:,} recorded, "
     text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
     text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
-    console().line(text)
+    out.line(text)
     _show_left_out(report.left_out)
     for path in report.skipped:
         note(f"skipped {path}: no conversations")
@@ -228,12 +228,11 @@ def _show_left_out(left_out: dict[str, int]) -> None:
     if left_out:
         reasons = [f"{count:,} {reason}" for reason, count in left_out.items()]
         more = f" and {len(reasons) - _REASONS_SHOWN:,} more" if len(reasons) > _REASONS_SHOWN else ""
-        console().line("left out: ", ", ".join(reasons[:_REASONS_SHOWN]), more)
+        out.line("left out: ", ", ".join(reasons[:_REASONS_SHOWN]), more)
 
 
 def _show_preview(preview: FilePreview) -> None:
     """Print what an import of one file would record; refused lines go to stderr."""
-    out = console()
     counts = f"{counted(preview.turns, 'turn')} in {counted(preview.sessions, 'session')}"
     out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
     for target, described in (_NOT_MAPPED | preview.mapping if preview.mapping else {}).items():
@@ -255,7 +254,6 @@ def _show_preview(preview: FilePreview) -> None:
 
 def _show_log(found: LogImport) -> None:
     """Print what an import did to the store."""
-    out = console()
     out.line(f"{counted(found.events, 'event')} of log {found.log_id} imported into a new store")
     out.line(f"head {found.head}")
     if found.needs_keys:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack, cast
+from typing import Annotated, Any, Final, TypedDict, Unpack, cast
 
 import msgspec
 import typer
@@ -34,11 +34,11 @@ from mnemolog.cli.command import (
     Full,
     answer,
     bar,
-    console,
     given_time,
     note,
     note_more,
     open_store,
+    out,
     position_or_time,
     print_list,
     session_called,
@@ -59,10 +59,6 @@ from mnemolog.projections.recall.phrases import Search, search_for
 from mnemolog.projections.recall.question import TEXT, VECTOR, TurnFilters
 from mnemolog.store import MemoryStore
 
-if TYPE_CHECKING:
-    from mnemolog.cli.terminal import Terminal
-
-
 TEXT_INDENT: Final = "   │ "
 """Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
 BEFORE_PHRASE: Final = 40
@@ -74,18 +70,9 @@ _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.
 
 
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in plain words.")]
-K = Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")]
 InSession = Annotated[
     str | None,
     typer.Option("--session", help="Only in this session."),
-]
-ContextTurns = Annotated[
-    int,
-    typer.Option("--context-turns", metavar="N", help="Show N turns around each hit."),
-]
-Superseded = Annotated[str, typer.Option(metavar="mark|drop", help="Mark or drop evidence of facts that do not hold.")]
-After = Annotated[
-    str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
 
 
@@ -169,14 +156,21 @@ def filters_of(flags: FilterFlags) -> TurnFilters:
 def recall(
     store: Store,
     query: Query,
-    k: K = 5,
+    k: Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")] = 5,
     session: InSession = None,
-    context_turns: ContextTurns = 0,
-    superseded: Superseded = "mark",
+    context_turns: Annotated[
+        int, typer.Option("--context-turns", metavar="N", help="Show N turns around each hit.")
+    ] = 0,
+    superseded: Annotated[
+        str, typer.Option(metavar="mark|drop", help="Mark or drop evidence of facts that do not hold.")
+    ] = "mark",
     exchange: Annotated[
         bool, typer.Option("--exchange", help="Show the reply to a hit, or what it replies to.")
     ] = False,
-    after: After = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed."),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what was searched, and what each hit scored for.")
     ] = False,
@@ -289,7 +283,6 @@ def wanted_metadata(given: list[str] | tuple[str, ...]) -> dict[str, Any]:
 
 def _show_recall(found: Recall, *, full: bool) -> None:
     """Print hits, best first, with their source, and what the answer is based on."""
-    out = console()
     for number, hit in enumerate(found.hits, 1):
         place = (f"{number}.", "bold"), " ", (f"@{hit.position}", "cyan"), f" {dated(hit.said_at)} "
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
@@ -299,7 +292,7 @@ def _show_recall(found: Recall, *, full: bool) -> None:
         source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
         out.line(f"   {source}", style="dim")
         around = sorted({turn.position: turn for turn in (*hit.before, *hit.after, *hit.exchange)}.items())
-        _show_neighbours(out, [turn for position, turn in around if position < hit.position], full=full)
+        _show_neighbours([turn for position, turn in around if position < hit.position], full=full)
         out.text(TEXT_INDENT, text=hit.text if full else _passage(hit), full=True, margin=TEXT_INDENT)
         if hit.newer is not None:
             out.line(f"   see also @{hit.newer.position}, later", style="dim")
@@ -307,7 +300,7 @@ def _show_recall(found: Recall, *, full: bool) -> None:
             out.line(f"   no longer holds: see the fact at @{hit.superseded_by}", style="dim")
         if hit.repeated:
             out.line(f"   said {len(hit.repeated) + 1} times", style="dim")
-        _show_neighbours(out, [turn for position, turn in around if position > hit.position], full=full)
+        _show_neighbours([turn for position, turn in around if position > hit.position], full=full)
     out.line("; ".join(_basis(found)), style="dim")
     if not found.fits:
         note(NOTHING_FITS)
@@ -342,7 +335,6 @@ def _basis(found: Recall) -> Iterator[str]:
 
 def _show_found(turns: Sequence[Turn], search: Search, *, full: bool) -> None:
     """Print turns that hold a phrase: a line from shortly before the phrase on, or with `full` all of the text."""
-    out = console()
     for turn in turns:
         mark = ("", "") if turn.distrusted is None else ("distrusted ", "yellow")
         place = mark, (f"@{turn.position}", "cyan"), f" {dated(turn.said_at)} ", (f"{turn.session} ", "dim")
@@ -359,7 +351,7 @@ def _from_phrase(text: str, at: int | None) -> str:
     return ("…" if start else "") + one_line(text[start:])
 
 
-def _show_neighbours(out: Terminal, turns: Sequence[Turn], *, full: bool) -> None:
+def _show_neighbours(turns: Sequence[Turn], *, full: bool) -> None:
     for turn in turns:
         who = f"   @{turn.position} {turn.speaker or turn.role.value}: "
         out.text((who, "dim"), text=turn.text, full=full, style="dim")
@@ -367,9 +359,8 @@ def _show_neighbours(out: Terminal, turns: Sequence[Turn], *, full: bool) -> Non
 
 def _show_audit(audit: ReceiptAudit) -> None:
     """Print the verdict on every receipt, and how today's answer would differ."""
-    out = console()
     for item in audit.receipts:
-        _show_audited(out, item)
+        _show_audited(item)
     out.line(
         f"{counted(len(audit.receipts), 'receipt')}: {audit.reproduced:,} reproduce, {audit.differing:,} do not, "
         f"{audit.unknown:,} cannot be told; {audit.changed_today:,} would differ today",
@@ -379,7 +370,7 @@ def _show_audit(audit: ReceiptAudit) -> None:
         out.line(f"more receipts: --after {audit.receipts[-1].position}", style="dim")
 
 
-def _show_audited(out: Terminal, item: AuditedReceipt) -> None:
+def _show_audited(item: AuditedReceipt) -> None:
     place = (f"@{item.position}", "cyan"), f" {dated(item.served_at)} as of {item.head} "
     out.line(*place, (item.verdict.value.replace("-", " "), _COLOURS[item.verdict]), f" {item.query}")
     if item.why:

@@ -33,7 +33,7 @@ from mnemolog.cli.app import (
     chosen_model,
     fail,
 )
-from mnemolog.cli.command import DryRun, answer, console, note, open_store, print_list
+from mnemolog.cli.command import DryRun, answer, note, open_store, out, print_list
 from mnemolog.cli.hints import for_all_commands, is_typed, shown
 from mnemolog.defaults import BODY_MAX, DEFAULT_AGENT, DEFAULT_MODEL, DEFAULT_PORT
 from mnemolog.domain.display import counted, dated
@@ -426,7 +426,6 @@ def install(
 
 
 def _show_installed(done: config.Installed) -> None:
-    out = console()
     for name, action in done.files.items():
         told = "unchanged" if action == "unchanged" else f"would be {action}" if done.dry_run else action
         out.line(f"{done.folder}/{name}  {told}")

@@ -18,18 +18,17 @@ from mnemolog.cli.command import (
     WHEN,
     AfterPosition,
     At,
-    BeforePosition,
     DryRun,
     Full,
     Named,
     answer,
     as_of,
-    console,
     given_time,
     note,
     note_more,
     open_store,
     opened_session,
+    out,
     position_or_time,
     print_list,
     session_called,
@@ -306,7 +305,6 @@ def _answer_session(session: Session, *, as_json: bool) -> None:
 
 def _show_preview(preview: SwitchPreview) -> None:
     """Print the events that a switch would append."""
-    out = console()
     out.line(f"would switch from {preview.left or 'no session'} to {preview.to}; nothing was written")
     for item in preview.events:
         fields = to_json(item.event).decode()
@@ -478,7 +476,6 @@ def show_value(value: Any) -> None:
 
 def show_values(values: Mapping[str, Any], *, full: bool) -> None:
     """Print keys with their values as JSON, one a line. Long ones are cut, unless `full`."""
-    out = console()
     if not values:
         out.line("no values", style="dim")
     for key, value in values.items():
@@ -488,7 +485,7 @@ def show_values(values: Mapping[str, Any], *, full: bool) -> None:
 def show_task(task: Task | None, *, full: bool) -> None:
     """Print the task on one line, with its progress if that is known."""
     if task is None:
-        console().line("no task", style="dim")
+        out.line("no task", style="dim")
         return
     facts: list[str] = []
     percent = percent_of(task)
@@ -498,12 +495,11 @@ def show_task(task: Task | None, *, full: bool) -> None:
         facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
     since = (f"  since {dated(task.changed_at)}", "dim")
     described = (cut(task.description, full=full), "bold")
-    console().line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
+    out.line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
 
 
 def show_notes(notes: list[Note], *, full: bool) -> None:
     """Print notes in order. Long ones are cut, unless `full`."""
-    out = console()
     if not notes:
         out.line("no notes", style="dim")
     for number, item in enumerate(notes, 1):
@@ -597,7 +593,6 @@ def delete_checkpoint(store: Store, session: Named, checkpoint: CheckpointName, 
 
 def show_checkpoints(checkpoints: list[Checkpoint], *, full: bool) -> None:
     """Print checkpoints, oldest first."""
-    out = console()
     if not checkpoints:
         out.line("no checkpoints", style="dim")
     for item in checkpoints:
@@ -612,7 +607,6 @@ def show_checkpoints(checkpoints: list[Checkpoint], *, full: bool) -> None:
 
 def _show_restored(changes: RestorePreview, *, dry_run: bool) -> None:
     """Print what a restore changed, or would change."""
-    out = console()
     done = "would restore" if dry_run else "restored"
     out.line(f"{done} checkpoint {changes.checkpoint.name} of position {changes.checkpoint.position}")
     for value in changes.values:
@@ -649,24 +643,19 @@ def _short(value: Any) -> str:
     return one_line(as_shown(value))
 
 
-Shown = Annotated[
-    str,
-    typer.Argument(
-        metavar="SESSION|POSITION",
-        help="Id of a session, or the position of an event.",
-    ),
-]
-
-
 @app.command("show", cls=StoreCommand)
 def show(
     store: Store,
-    session: Shown,
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION|POSITION", help="Id of a session, or the position of an event.")
+    ],
     at: At = None,
     is_session: Annotated[bool, typer.Option("--session", help="Read a number as the id of a session.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
     after: AfterPosition = "0",
-    before: BeforePosition = None,
+    before: Annotated[
+        Any, typer.Option("--before", metavar=WHEN, parser=position_or_time, help="Only turns recorded before it.")
+    ] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of turns.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
     last: Annotated[int | None, typer.Option(help="Only the last turns, in order.")] = None,
@@ -718,7 +707,6 @@ def _then(then: SessionAt, page: dict[str, Any]) -> dict[str, Any]:
 
 def _show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None = None) -> None:
     """Print turns as a timeline. With `seen`, others are marked as hidden."""
-    out = console()
     kept = None if seen is None else {turn.position for turn in seen}
     if not turns:
         out.line("no turns", style="dim")
@@ -731,7 +719,6 @@ def _show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None = None
 
 def _show_then(then: dict[str, Any], *, full: bool) -> None:
     """Print the state of a session: its turns, then its working memory. Long texts are cut, unless `full`."""
-    out = console()
     state = ", ended" if then["ended"] else ""
     out.line(f"{' > '.join(then['lineage'])} at position {then['position']}{state}", style="bold")
     _show_turns(then["turns"], full=full)
@@ -749,7 +736,6 @@ def _show_then(then: dict[str, Any], *, full: bool) -> None:
 
 def _show_event(item: StoredEvent, *, full: bool) -> None:
     """Print one event: a description, its columns, its content. Long texts are cut, unless `full`."""
-    out = console()
     out.line(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold")
     link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
     at = "no time of the calendar" if item.at is None else item.at.isoformat()

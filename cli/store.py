@@ -37,9 +37,9 @@ from mnemolog.cli.command import (
     Yes,
     answer,
     bar,
-    console,
     note,
     open_store,
+    out,
     phases,
     print_list,
     print_table,
@@ -112,7 +112,7 @@ def init(
         made = prepare_database(store, keys=keys)
         if log is None and local is None:
             what = "the database is" if keys is None else "both databases are"
-            console().line(f"{what} ready for logs" + (" now" if made else ", and was before"))
+            out.line(f"{what} ready for logs" + (" now" if made else ", and was before"))
             return
     where: dict[str, Any] = {"log": log, "local": local, "keys": keys}
     before = ", there before" if (Path(store).expanduser() / LOG_FILE).exists() else ""
@@ -159,7 +159,6 @@ def head(
 
 def _show_status(status: Status) -> None:
     """Print the state of a store, and what to do about projections that are not current."""
-    out = console()
     read_only = ", read-only" if status.read_only else ""
     out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}{read_only}")
     out.line(f"head {status.head}:{status.digest}")
@@ -340,7 +339,6 @@ def purge(
 
 def _show_report(found: DoctorReport, *, dry_run: bool) -> None:
     """Print every finding, and the verdict."""
-    out = console()
     shown = [(item, item.matters, _done(item, dry_run=dry_run)) for item in found.findings]
     for (item, matters, done), following in zip_longest(shown, shown[1:]):
         out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) ", item.why)
@@ -378,8 +376,8 @@ def _done(item: Issue, *, dry_run: bool) -> str:
 
 def _show_purged(done: dict[str, Any]) -> None:
     for item in done["items"]:
-        console().line(f"{item.name}  ({item.was}: {item.state})")
-    console().line(f"{'would delete' if done['dry_run'] else 'deleted'} {_size(done['items'])}")
+        out.line(f"{item.name}  ({item.was}: {item.state})")
+    out.line(f"{'would delete' if done['dry_run'] else 'deleted'} {_size(done['items'])}")
 
 
 def _size(items: Sequence[QuarantinedItem]) -> str:
@@ -417,7 +415,6 @@ def verify(
 
 def _show_verification(found: Verification) -> None:
     """Print the verdict, and every finding with its position."""
-    out = console()
     for item in found.findings:
         stream = item.stream or "the log"
         out.line(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red")
@@ -485,7 +482,6 @@ def print_build(built: Any, reports: list[RebuildReport], *, as_json: bool) -> N
 
 
 def _show_reports(reports: list[RebuildReport]) -> None:
-    out = console()
     for item in reports:
         embedded = counted(item.encoded_texts, "text")
         if item.dry_run:
@@ -709,7 +705,6 @@ def _size_and_time(report: BackupReport | RestoreReport) -> str:
 
 
 def _show_backup(report: BackupReport) -> None:
-    out = console()
     out.line(f"backup {report.target}: log {report.log_id} up to {report.head}; ", _size_and_time(report))
     out.line(f"head {report.head}:{report.digest}")
     if report.keys is not None:
@@ -719,7 +714,6 @@ def _show_backup(report: BackupReport) -> None:
 
 
 def _show_restore(report: RestoreReport) -> None:
-    out = console()
     done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
     out.line(f"{done}: log {report.log_id} up to {report.head}; ", _size_and_time(report))
     if report.erasures:
@@ -771,7 +765,6 @@ def copy(
 
 
 def _show_copy(report: CopyReport) -> None:
-    out = console()
     done = f"would copy to {report.target}" if report.dry_run else f"copied to {report.target}"
     where = f", {report.database}" if report.database else ""
     out.line(f"{done}{where}: {counted(report.copied, 'event')} in {report.seconds:.1f} s")
@@ -803,7 +796,6 @@ def keys(
 
 
 def _show_keys(report: KeysReport) -> None:
-    out = console()
     key = report.before if report.dry_run else report.wrapped_with
     out.line("the content keys are stored in the clear" if key is None else f"the content keys are wrapped with {key}")
     if report.key_file:
