@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
+from mnemolog.adapters.support.store_access import encoder_of, log_of, open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event
 from mnemolog.domain.items import (
@@ -204,7 +204,7 @@ class Items:
 
     def __init__(self, store: MemoryStore, *, texts: Texts = whole) -> None:
         self._store, self._texts = store, texts
-        self._log, self._clock = log_of(store), clock_of(store)
+        self._log, self._clock = log_of(store), store.parts.clock
         self.tables = open_tables(store, FILE, ItemTables)
         """The items as tables, up to the position they have read."""
         self._similarity = Similarity(self.tables.database, epoch=self._log.epoch)

@@ -1,4 +1,4 @@
-"""Store internals for adapters: its log, sessions, clock, model, threads and tables."""
+"""Store internals for adapters: its sessions, model, threads and tables. Services are in `store.parts`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 
 from mnemolog.aio.store import AsyncMemoryStore, AsyncSession
 from mnemolog.aio.wrappers import WorkerPools, run_in
-from mnemolog.application.session_service import Attributes, SessionList, Sessions, Switches, SwitchHow
-from mnemolog.application.tokens import Tokens
+from mnemolog.application.session_service import Attributes, Sessions, Switches, SwitchHow
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.exports import export_lines
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.export import encoded
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.values import ORIGIN, Clock, When
+from mnemolog.domain.position import ORIGIN, When
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql import opening
@@ -36,11 +36,6 @@ def log_of(store: MemoryStore) -> EventLog:
     return store.parts.log
 
 
-def events_of(store: MemoryStore) -> EventLog:
-    """Return the log of a store, to read and follow it. It knows no scope: the caller shows only what is inside."""
-    return store.parts.log
-
-
 def trusted(store: MemoryStore, turns: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """Return those of these turns that are not distrusted now, without the calls of results that are, and vice versa.
 
@@ -50,21 +45,6 @@ def trusted(store: MemoryStore, turns: Sequence[RecordedEvent]) -> list[Recorded
     asked = [(turn, getattr(turn.event, "metadata", {}).get("call_id")) for turn in turns]
     lost = [call for turn, call in asked if turn.position in gone and call is not None]
     return [turn for turn, call in asked if turn.position not in gone and call not in lost]
-
-
-def boundary_of(store: MemoryStore) -> Boundary:
-    """Return the scope that a store is open for."""
-    return store.parts.boundary
-
-
-def session_list_of(store: MemoryStore) -> SessionList:
-    """Return the lists of the sessions of a store, in pages and groups."""
-    return store.parts.session_list
-
-
-def tokens_of(store: MemoryStore) -> Tokens:
-    """Return the tokens of a store."""
-    return store.parts.tokens
 
 
 def exported_lines(store: MemoryStore, *, after: When = ORIGIN, upto: When | None = None) -> Iterator[bytes]:
@@ -126,11 +106,6 @@ def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, Work
 async def read(store: AsyncMemoryStore, work: Callable[[MemoryStore], Answer]) -> Answer:
     """Return what `work` reads from a store: any number of reads, in one of its threads for reads."""
     return await run_in("read", store, work)
-
-
-def clock_of(store: MemoryStore) -> Clock:
-    """Return the clock of a store."""
-    return store.parts.clock
 
 
 def encoder_of(store: MemoryStore) -> Encoder | None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, known_session, read
+from mnemolog.adapters.support.store_access import known_session, read
 from mnemolog.domain.choices import Retention
 from mnemolog.domain.events import RETENTION_STREAM, ForgetRequested
 from mnemolog.domain.result import Result
@@ -149,7 +149,7 @@ def forgetting(store: MemoryStore, asked: PageRequest) -> ForgettingPage:
     return ForgettingPage(
         selection=selection,
         preview=_preview(store, selection, after=after) if selection else None,
-        encrypted=events_of(store).keyring is not None,
+        encrypted=store.parts.log.keyring is not None,
         erasures=tuple(reversed(found[-PER_PAGE:])),
         erasures_more=max(len(found) - PER_PAGE, 0),
     )
@@ -228,7 +228,7 @@ def certificate(store: MemoryStore, asked: PageRequest) -> CertificatePage:
     if found is None or made is None:
         what = "No request to forget has this id."
         raise Refused(404, "There is no such erasure", what, "The page of forgetting lists all of them.")
-    log = events_of(store)
+    log = store.parts.log
     return CertificatePage(
         certificate=made,
         erasure=_past(found),
@@ -244,8 +244,8 @@ def certificate(store: MemoryStore, asked: PageRequest) -> CertificatePage:
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
     """Yield the requests up to a position that were made within the store's scope."""
-    within = boundary_of(store).scopes
-    for found in history.requests(events_of(store)).values():
+    within = store.parts.boundary.scopes
+    for found in history.requests(store.parts.log).values():
         inside = all(covered(within, scope) for scope in found.event.scopes or [ROOT])
         if inside and (at is None or found.recorded.position <= at):
             yield found
@@ -278,7 +278,7 @@ class RetentionPage(Result, frozen=True, kw_only=True):
 @view("/retention", title="Retention", template="retention.html", whole=True)
 def retention(store: MemoryStore, asked: PageRequest) -> RetentionPage:
     """Show the rules and the holds as of the moment, and who decided on them."""
-    events = chain.from_iterable(events_of(store).read_stream(RETENTION_STREAM, upto=asked.at.position))
+    events = chain.from_iterable(store.parts.log.read_stream(RETENTION_STREAM, upto=asked.at.position))
     last = deque((item.position for item in events), PER_PAGE)
     found = store.admin.retention(as_of=asked.at.when)
     return RetentionPage(retention=found, decisions=_lines(store, reversed(last)))

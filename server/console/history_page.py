@@ -128,11 +128,11 @@ def newest_events(store: MemoryStore, wanted: EventFilter, *, upto: Position, li
     Raises `UnknownSession`, and `OutsideScope` for a scope outside of that of the store.
     """
     if wanted.session:
-        visible_of(store).state(wanted.session)
-    is_whole = not boundary_of(store).scopes
+        store.parts.visible.state(wanted.session)
+    is_whole = not store.parts.boundary.scopes
     # The log itself finds the events of a session or a kind; those of a kind only for who may see all of them.
     is_found = bool(wanted.session or (wanted.topic and is_whole))
-    within = session_list_of(store).sessions(scope=wanted.scope) if wanted.scope else None
+    within = store.parts.session_list.sessions(scope=wanted.scope) if wanted.scope else None
     inside = None if within is None else {item.session: item for item in within}
     found: list[EventLine] = []
     actors: dict[str, int] = {}
@@ -169,7 +169,7 @@ def _found(
     """Yield the events of a session or a kind between two positions, newest first, found without decoding others."""
     stream = session_stream(wanted.session) if wanted.session else ""
     topics = (wanted.topic,) if wanted.topic else ()
-    rows = events_of(store).stored_events(after=begin, upto=end, prefix=stream, topics=topics, limit=end - begin)
+    rows = store.parts.log.stored_events(after=begin, upto=end, prefix=stream, topics=topics, limit=end - begin)
     for place, name in reversed([(row[0], row[1]) for row in rows]):
         if (not stream or name == stream) and (inside is None or session_of(name) in inside):
             yield from store.audit.timeline(after=place - 1, upto=place)
@@ -207,10 +207,10 @@ def audit(store: MemoryStore, asked: PageRequest) -> AuditPage:
     """Show the chain, its witnesses, and the timeline up to the moment, newest first."""
     last = asked.last_before()
     found = newest_events(store, EventFilter.of(asked), upto=last, limit=PER_PAGE)
-    whole = not boundary_of(store).scopes
+    whole = not store.parts.boundary.scopes
     return AuditPage(
-        head=events_of(store).head_at(asked.at.position) if whole else None,
-        log_id=events_of(store).log_id if whole else "",
+        head=store.parts.log.head_at(asked.at.position) if whole else None,
+        log_id=store.parts.log.log_id if whole else "",
         witnesses=tuple(islice(_witnesses(store), WITNESSES_MAX)) if whole else (),
         events=found.lines,
         earlier=Position(found.after + 1) if found.after else None,
@@ -221,7 +221,7 @@ def audit(store: MemoryStore, asked: PageRequest) -> AuditPage:
 
 
 def _witnesses(store: MemoryStore) -> Iterator[ShownWitness]:
-    log = events_of(store)
+    log = store.parts.log
     for witness in (*noted_witnesses(store.path, log.log_id), *witnesses_of(store.path, log)):
         agrees = log.digest_at(witness.head.position) == witness.head.digest_bytes
         yield ShownWitness(name=witness.name, position=witness.head.position, agrees=agrees)

@@ -13,6 +13,7 @@ import msgspec
 from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
 from mnemolog.domain.result import Result
 from mnemolog.domain.values import (
+from mnemolog.domain.position import (
     ORIGIN,
     Micros,
     Position,
@@ -189,21 +190,21 @@ def as_of(store: MemoryStore, text: str, *, name: str = "at") -> AsOf:
     A text without a zone is in that of the reader. It becomes the time in UTC that it stands for, which stays the
     same when the URL is sent to others. Raises `InvalidInput`, naming the box.
     """
-    field, head = BOXES[name], events_of(store).head().position
+    field, head = BOXES[name], store.parts.log.head().position
     found: int | datetime = head
     if text:
-        found = parse_position_or_time(field, text, clock=clock_of(store), zone=zone(), to_end=name not in BEGIN)
+        found = parse_position_or_time(field, text, clock=store.parts.clock, zone=zone(), to_end=name not in BEGIN)
     if isinstance(found, int):
         position, time = checked_position(field, found, head=head), None
     else:
-        position, time = events_of(store).position_at(to_micros(field, found)), found
+        position, time = store.parts.log.position_at(to_micros(field, found)), found
         text = _url_time(to_micros(field, found))
     return AsOf(text=text, time=time, position=position, recorded_at=recorded_at(store, position), head=head)
 
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     """Return when the event at a position was recorded. When others did something is not told: None."""
-    log, visible = events_of(store), visible_of(store)
+    log, visible = store.parts.log, store.parts.visible
     if position == ORIGIN:
         return None
     own = visible.read(after=Position(position - 1), upto=position)
@@ -218,9 +219,9 @@ def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:
     Looks up a time for each of `BUCKETS`, and reads no events. Of a scope only turns are counted, because other
     events have no index by scope. Nothing in its bar depends on what was recorded outside of it.
     """
-    if not boundary_of(store).scopes:
-        return _bar(_WholeLog(events_of(store), at.head), at, of="event")
-    with session_list_of(store).turn_times() as turns:
+    if not store.parts.boundary.scopes:
+        return _bar(_WholeLog(store.parts.log, at.head), at, of="event")
+    with store.parts.session_list.turn_times() as turns:
         return _bar(turns, at, of="turn")
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from mnemolog.adapters.support.store_access import events_of, read, session_list_of, visible_of
+from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.wrappers import run_in
 from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
 from mnemolog.domain.errors import OutsideScope, sentence
@@ -94,7 +94,7 @@ async def overview(asked: PageRequest) -> Overview:
     needs = await _needs(asked)
 
     def found(store: MemoryStore) -> Overview:
-        pages = session_list_of(store)
+        pages = store.parts.session_list
         scopes, agents = pages.groups("scope", as_of=at.position), pages.groups("agent", as_of=at.position)
         return Overview(
             position=at.position,
@@ -122,7 +122,7 @@ def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
 def _questions(store: MemoryStore, *, at: AsOf, ask: bool) -> list[LastQuestion]:
     different: dict[Any, Receipt] = {}
     for item in newest_receipts(store, wanted=ReceiptFilter(), upto=at.position, limit=RECEIPTS_MAX).receipts:
-        state = visible_of(store).states.latest(item.session) if item.session else None
+        state = store.parts.visible.states.latest(item.session) if item.session else None
         of = item.scopes if state is None else (state.started.scope,)
         different.setdefault((item.query, of), item)
     last = list(different.values())[:QUESTIONS_MAX]
@@ -130,7 +130,7 @@ def _questions(store: MemoryStore, *, at: AsOf, ask: bool) -> list[LastQuestion]
 
 
 def _again(store: MemoryStore, receipt: Receipt, at: AsOf, *, ask: bool) -> LastQuestion:
-    recorded = events_of(store).event_at(receipt.position)
+    recorded = store.parts.log.event_at(receipt.position)
     served = None if recorded is None else recorded.event
     found: list[Position] = []
     differs, why = None, ""
@@ -148,8 +148,8 @@ def _again(store: MemoryStore, receipt: Receipt, at: AsOf, *, ask: bool) -> Last
 def _changed(store: MemoryStore, visit: Visit, at: AsOf) -> Changed:
     events, said = max(at.position - visit.since, 0), None
     if events <= CHANGED_MAX:
-        streams = events_of(store).streams_with(TurnRecorded.topic, after=visit.since, upto=at.position)
-        said = Counter(stream for stream in streams if visible_of(store).shows_stream(stream))
+        streams = store.parts.log.streams_with(TurnRecorded.topic, after=visit.since, upto=at.position)
+        said = Counter(stream for stream in streams if store.parts.visible.shows_stream(stream))
     return Changed(
         since=visit.since,
         at=visit.at,

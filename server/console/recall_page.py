@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import events_of, known_async_session, read
+from mnemolog.adapters.support.store_access import known_async_session, read
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.display import counted
@@ -149,7 +149,7 @@ def _page(
     store: MemoryStore, question: str, other: AsOf | None, here: Recall, there: Recall | None = None
 ) -> RecallPage:
     """Return the page of an answer, beside that of the `other` moment if there is one."""
-    language = events_of(store).fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
+    language = store.parts.log.fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
     return RecallPage(
         head=here.head,
         at=recorded_at(store, here.head),

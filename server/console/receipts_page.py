@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of, events_of, read, visible_of
+from mnemolog.adapters.support.store_access import read
 from mnemolog.aio.wrappers import run_in, stopping
 from mnemolog.audit.effects import REVIEWED_MAX, ChangedAnswer, Effects, Review, Reviewing
 from mnemolog.audit.receipt_audit import NO_ANSWER, AuditedReceipt, Receipt, Verdict
@@ -76,8 +76,8 @@ def newest_receipts(
     store: MemoryStore, *, wanted: ReceiptFilter, after: Position = ORIGIN, upto: Position, limit: int
 ) -> ReceiptsFound:
     """Return the last receipts of `(after, upto]` that match and the caller may see, of at most `LOOKED_MAX`."""
-    log = events_of(store)
-    visible = visible_of(store)
+    log = store.parts.log
+    visible = store.parts.visible
     found = list[Receipt]()
 
     def add(recorded: RecordedEvent) -> None:
@@ -161,7 +161,7 @@ def receipts(store: MemoryStore, asked: PageRequest) -> ReceiptsPage:
     if about.forgotten or turn > asked.at.position:
         return ReceiptsPage(wanted=wanted, **listed, about=about)
     effects = store.audit.effects(turn, as_of=asked.at.when)
-    of, spans = effects.turn.session, visible_of(store).spans(effects.turn.session, hidden=True)
+    of, spans = effects.turn.session, store.parts.visible.spans(effects.turn.session, hidden=True)
     earlier = store.parts.projections.turns_in(spans, after=ORIGIN, before=turn, limit=1, newest_first=True)
     last = earlier[0].position if earlier else ORIGIN
     since = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
@@ -195,9 +195,9 @@ async def judge(asked: ConsoleRequest) -> Response:
 
 def receipt_page(store: MemoryStore, position: Position) -> ReceiptPage:
     """Return the page of a receipt, asked again. Raises `InvalidInput` where there is none that may be seen."""
-    recorded = events_of(store).event_at(position)
+    recorded = store.parts.log.event_at(position)
     served = None if recorded is None else recorded.event
-    if not isinstance(served, RecallServed | ContextServed) or not visible_of(store).shows_receipt(served):
+    if not isinstance(served, RecallServed | ContextServed) or not store.parts.visible.shows_receipt(served):
         raise InvalidInput("position", f"no receipt is recorded at {position}")
     (audited,) = store.audit.receipts(after=position - 1, limit=1).receipts
     return ReceiptPage(
@@ -222,8 +222,8 @@ def _text(store: MemoryStore, served: ContextServed) -> str | None:
 
 def answered_turn(store: MemoryStore, position: Position, *, went: bool = False) -> AnsweredTurn:
     """Return a turn as an answer shows it: without its text if it was forgotten, or others said it."""
-    recorded = events_of(store).event_at(position)
-    is_shown = recorded is not None and visible_of(store).shows(recorded)
+    recorded = store.parts.log.event_at(position)
+    is_shown = recorded is not None and store.parts.visible.shows(recorded)
     turn = recorded.event if recorded is not None and is_shown and isinstance(recorded.event, TurnRecorded) else None
     return AnsweredTurn(
         position=position,
@@ -309,7 +309,7 @@ async def ask(asked: ConsoleRequest) -> Response:
 
     def work(blocking: MemoryStore, progress: Progress) -> Review:
         parts = blocking.parts
-        asking = Reviewing(parts.visible, parts.contexts, parts.projections, parts.distrusts, clock_of(blocking))
+        asking = Reviewing(parts.visible, parts.contexts, parts.projections, parts.distrusts, blocking.parts.clock)
         return asking.review(after=max(first, after or first), upto=last, progress=stopping(progress))
 
     async def ask_again(progress: Progress) -> Review:
@@ -330,8 +330,8 @@ async def review(asked: PageRequest) -> ReviewPage:
 
 
 def _reviewed(store: MemoryStore, *, review: Review, wanted: Position | None) -> ReviewPage:
-    log = events_of(store)
-    visible = visible_of(store)
+    log = store.parts.log
+    visible = store.parts.visible
     changed = review.changed
     judged, since = set[int](), log.version_at(RECALLS_STREAM, review.head)
     for batch in log.read_stream(RECALLS_STREAM, after=since, upto=log.head().position):

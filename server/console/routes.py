@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
-from mnemolog.adapters.support.store_access import boundary_of, read, visible_of, with_pools
+from mnemolog.adapters.support.store_access import read, with_pools
 from mnemolog.application.visible_events import reading
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
@@ -348,7 +348,7 @@ def _menu(may_open: Set[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 async def _gated(caller: Caller, target: Target, made: Awaitable[Any]) -> Any:
     """Return what a page shows to a caller: within the caller's scopes, and with a line in the audit of reads."""
-    visible = visible_of(with_pools(caller.store)[0])
+    visible = with_pools(caller.store)[0].parts.visible
     with reading(visible, f"console {target.path}") as shown:
         data = await made
         data = await read(caller.store, lambda _: visible.admitted(data))
@@ -374,7 +374,7 @@ def _refusal(caller: Caller, target: Target) -> Refused | None:
             "Ask who runs the server for a token with it.",
         )
         return Refused(403, "Not allowed", what, hint)
-    if target.whole and boundary_of(with_pools(caller.store)[0]).scopes:
+    if target.whole and with_pools(caller.store)[0].parts.boundary.scopes:
         what = "Your token is for a part of it, so it is not shown to you."
         hint = "Ask for a token that is bound to no scope."
         return Refused(403, "This page is about the whole memory", what, hint)

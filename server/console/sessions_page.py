@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of, events_of, session_list_of, visible_of
 from mnemolog.application.facts import Distrust
 from mnemolog.audit.receipt_audit import Receipt
 from mnemolog.domain.errors import InvalidInput, MnemologError
@@ -73,7 +72,7 @@ def marks_of(store: MemoryStore, session: str, *, upto: Position) -> tuple[Mark,
         found = _mark(recorded)
         return (marks or ()) + ((found,) if found is not None else ())
 
-    return events_of(store).fold(session_stream(session), add, upto=upto).state or ()
+    return store.parts.log.fold(session_stream(session), add, upto=upto).state or ()
 
 
 def hidden_by(marks: Sequence[Mark], position: Position) -> Mark | None:
@@ -120,7 +119,7 @@ def lineage(store: MemoryStore, asked: PageRequest) -> Lineage:
     """Show the family of one session, or the newest families that have branches."""
     session, before, upto = asked.text("session"), asked.position("before"), asked.at.position
     within = store if session else asked.limited(store)
-    families = session_list_of(within).families(session=session, as_of=upto, before=before, limit=LINEAGE_MAX)
+    families = within.parts.session_list.families(session=session, as_of=upto, before=before, limit=LINEAGE_MAX)
     rows = (
         LineageRow(summary=item, depth=depth, marks=marks_of(within, item.session, upto=upto))
         for item, depth in _in_tree_order(families.sessions)
@@ -252,14 +251,14 @@ def session(store: MemoryStore, asked: PageRequest) -> SessionView:
     before, after, at = asked.position("before"), asked.position("after"), asked.at
     if (turn := asked.position("turn")) is not None and not before and not after:
         before = Position(turn + 1 + TURNS_MAX // 2)
-    visible = visible_of(store)
+    visible = store.parts.visible
     now = visible.state(asked.text("id"))
     about: dict[str, Any] = {
         "session": now.session,
         "title": now.started.title,
         "agent": now.started.agent,
         "scope": now.started.scope,
-        "started_at": to_datetime(events_of(store).recorded_at(now.started_position)),
+        "started_at": to_datetime(store.parts.log.recorded_at(now.started_position)),
         "started_position": now.started_position,
         "reason": now.started.reason,
         "parent": now.started.parent,
@@ -273,7 +272,7 @@ def session(store: MemoryStore, asked: PageRequest) -> SessionView:
     if at.time is not None:
         moment = to_micros("at", at.time)
     else:
-        moment = clock_of(store).now() if at.is_now else events_of(store).recorded_at(at.position)
+        moment = store.parts.clock.now() if at.is_now else store.parts.log.recorded_at(at.position)
     values = [
         KeptValue(
             key=key,
@@ -306,7 +305,7 @@ def _conversation(
     """Return a page of the turns, hidden ones included, in order."""
     end = Position(at.position + 1)
     seen = cut(state.spans, upto=at.position)
-    every = cut(visible_of(store).spans(state.session, at.position, hidden=True), upto=at.position)
+    every = cut(store.parts.visible.spans(state.session, at.position, hidden=True), upto=at.position)
     before = None if before is None or before >= end else before
     found = store.parts.projections.turns_in(
         every,
@@ -386,7 +385,7 @@ def _marks_above(store: MemoryStore, state: SessionState, at: AsOf) -> tuple[Mar
     end = at.position
     for item in (state.session, *reversed(state.ancestors)):
         found += marks_of(store, item, upto=end)
-        first = visible_of(store).states.latest(item)
+        first = store.parts.visible.states.latest(item)
         if first is None or first.started.branched_at is None:
             break
         end = Position(min(end, first.started.branched_at))
@@ -448,7 +447,7 @@ def sessions(store: MemoryStore, asked: PageRequest) -> SessionPage:
     def place(item: SessionSummary) -> Position:
         return item.started_position
 
-    rows = session_list_of(within).page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
+    rows = within.parts.session_list.page(**wanted, before=before, after=after, limit=ROWS_MAX + 1)
     rows.sort(key=place)
     listed, ways = part_of(rows, place, before=before, after=after, most=ROWS_MAX)
     return SessionPage(sessions=listed[::-1], found=_found(within, phrase, asked.at) if phrase else None, **ways)
@@ -482,7 +481,7 @@ def _names(store: MemoryStore) -> tuple[list[str], list[str], list[str]]:
 
 def known_scopes(store: MemoryStore) -> list[str]:
     """Return the scopes that sessions are in, and those above them, as far as the store shows them."""
-    paths = [group.name.split("/") for group in session_list_of(store).groups("scope") if group.name]
+    paths = [group.name.split("/") for group in store.parts.session_list.groups("scope") if group.name]
     above = {"/".join(path[: length + 1]) for path in paths for length in range(len(path))}
     within = store.parts.boundary
     return sorted(scope for scope in above if within.over(scope) or not within.scopes)
@@ -498,9 +497,9 @@ def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, s
     phrase = wanted.strip().strip('"“”').strip()
     number = phrase.removeprefix("@")
     if phrase == wanted.strip():
-        if number.isdecimal() and len(number) < 16 and 0 < int(number) <= events_of(store).head().position:
+        if number.isdecimal() and len(number) < 16 and 0 < int(number) <= store.parts.log.head().position:
             return f"/event/{int(number)}", {}
-        states = visible_of(store).states
+        states = store.parts.visible.states
         with suppress(MnemologError):
             if (state := states.latest(states.id_of(phrase))) is not None:
                 return "/session", {"id": state.session}

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import clock_of, read
+from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import sentence
 from mnemolog.domain.result import Result
@@ -97,7 +97,7 @@ def to_attend(store: MemoryStore) -> Iterator[str]:
     """Yield a sentence on backups whose command failed, and on each token that is not valid for much longer."""
     if failed := failed_commands(store.path):
         yield f"The command after the last {counted(failed, 'backup')} failed (`mnemolog backup --after-backup`)."
-    now = to_datetime(clock_of(store).now())
+    now = to_datetime(store.parts.clock.now())
     for token in store.admin.tokens():
         if ends_soon(token, now) and token.expires_at is not None:
             days = counted((token.expires_at - now).days, "day")
@@ -200,7 +200,7 @@ class NewToken(Result, frozen=True, kw_only=True):
 @view("/tokens", title="Tokens", template="tokens.html", verb="admin", whole=True)
 def tokens(store: MemoryStore, _: PageRequest) -> TokenList:
     """Show all tokens, in their state of now."""
-    now = to_datetime(clock_of(store).now())
+    now = to_datetime(store.parts.clock.now())
     found = reversed(store.admin.tokens())
     return TokenList(tokens=tuple(TokenLine(token=token, state=_state(token, now)) for token in found))
 

@@ -24,16 +24,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import (
-    boundary_of,
-    events_of,
-    exported_lines,
-    known_async_session,
-    known_session,
-    tokens_of,
-    visible_of,
-    with_pools,
-)
+from mnemolog.adapters.support.store_access import exported_lines, known_async_session, known_session, with_pools
 from mnemolog.aio.store import (
     AsyncAdminService,
     AsyncAuditService,
@@ -224,7 +215,7 @@ def _page_of(operation: HttpOperation) -> Callable[[MemoryStore, dict[str, Any]]
                 found.result.reverse()
             return found
         if is_read_on:
-            end = _end_of_part(store, arguments) if boundary_of(store).scopes else None
+            end = _end_of_part(store, arguments) if store.parts.boundary.scopes else None
             return _page(call(store, arguments), limit, end=end)
         if operation.method is MemoryStore.sessions:
             after = arguments.pop("after", 0)
@@ -238,7 +229,7 @@ def _page_of(operation: HttpOperation) -> Callable[[MemoryStore, dict[str, Any]]
 
 def _end_of_part(store: MemoryStore, arguments: dict[str, Any]) -> int | None:
     """Bound a call to the first `POSITIONS` events of its range. Return where that ends, None if it has no more."""
-    log = events_of(store)
+    log = store.parts.log
     upto = log.head().position if (asked := arguments.get("upto")) is None else position_at("upto", asked, log)
     end = position_at("after", arguments.get("after", ORIGIN), log) + POSITIONS
     if end >= upto:
@@ -277,7 +268,7 @@ def _place(item: Any) -> int:
 
 
 def _back_up(folders: Folders, store: MemoryStore, arguments: dict[str, Any]) -> Any:
-    boundary_of(store).require_none("backup")  # First: the refusal below names the folder of the server.
+    store.parts.boundary.require_none("backup")  # First: the refusal below names the folder of the server.
     if folders.backups is None:
         raise errors.BackupRefused(store.path, "this server was started without a folder for backups")
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
@@ -410,7 +401,7 @@ class _Path:
         request.state.route = PREFIX + operation.path
         caller: Caller = request.state.caller
         if operation.verb == "read" and not caller.may("read"):
-            with reading(visible_of(with_pools(caller.store)[0]), operation.name):
+            with reading(with_pools(caller.store)[0].parts.visible, operation.name):
                 caller.require("read", operation.name)
         caller.require(operation.verb, operation.name)
         response = await endpoint.respond(request)
@@ -451,7 +442,7 @@ class OperationEndpoint:
         if self.operation.method is AdminService.create_token:
             caller.require_all(arguments.get("verbs", ("read", "record")))
         if self.operation.method is AdminService.rotate_token:
-            old = await run_in("read", caller.store, lambda store: tokens_of(store).named(arguments["token"]))
+            old = await run_in("read", caller.store, lambda store: store.parts.tokens.named(arguments["token"]))
             caller.require_all(old.verbs)
             arguments["token"] = old.id
         if any(erasure.token for erasure in arguments.get("erasures", ())):

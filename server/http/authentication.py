@@ -25,7 +25,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Send
 
-from mnemolog.adapters.support.store_access import clock_of, tokens_of, with_pools
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_service import without_scope_warnings
@@ -173,7 +173,7 @@ class Callers:
         self.users = users
         self._last: tuple[TokensState, float] | None = None
         """The tokens that were read last, and when that was."""
-        self._store, self._tokens = store, tokens_of(with_pools(store)[0])
+        self._store, self._tokens = store, with_pools(store)[0].parts.tokens
         if users is not None:
             with_pools(store)[0].parts.names.people = users.scopes
         self._parts: LruCache[Scopes, AsyncMemoryStore] = LruCache(PARTS_MAX)
@@ -277,11 +277,11 @@ _NO_DIGEST: Final = bytes(32)
 
 
 def _now(store: MemoryStore) -> datetime:
-    return to_datetime(clock_of(store).now())
+    return to_datetime(store.parts.clock.now())
 
 
 def _known(store: MemoryStore) -> Known:
-    return tokens_of(store).known(), _now(store)
+    return store.parts.tokens.known(), _now(store)
 
 
 class Authentication:

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, visible_of, with_pools
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.visible_events import reading
@@ -141,7 +141,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, store: MemoryStore, entries: Sequence[_Entry]) -> list[_Entry]:
         """Return the events that a store may show and that were asked for."""
-        visible = visible_of(store)
+        visible = store.parts.visible
 
         def is_within(session: str | None) -> bool:
             state = None if session is None else visible.states.latest(session)
@@ -164,15 +164,15 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def _wanted(store: MemoryStore, given: Mapping[str, Any]) -> _Wanted:
     """Return what a caller asked for. Raises `UnknownSession`, `InvalidInput`."""
-    log = events_of(store)
+    log = store.parts.log
     after = given.get("after")
     session = given.get("session")
     head, scopes = log.head().position, parse_scopes(given.get("scope", ""))
     return _Wanted(
         after=head if after is None else position_at("after", after, log),
         head=head,
-        scopes=scopes and boundary_of(store).narrow(scopes),
-        session=None if session is None else visible_of(store).state(session).session,
+        scopes=scopes and store.parts.boundary.narrow(scopes),
+        session=None if session is None else store.parts.visible.state(session).session,
         topics=frozenset(given.get("topics", ())),
         source=f"mnemolog:{log.log_id}" if given.get("cloud_events") else None,
     )
@@ -257,12 +257,12 @@ class Followers:
         finally:
             with suppress(MnemologError):
                 await asyncio.shield(
-                    run_in("read", self._store, lambda store: events_of(store).followers.unlisten(listener))
+                    run_in("read", self._store, lambda store: store.parts.log.followers.unlisten(listener))
                 )
 
     def _look(self, store: MemoryStore) -> list[_Entry]:
         """Return the next events."""
-        head = events_of(store).head().position
+        head = store.parts.log.head().position
         return [] if head <= self._position else _entries(store, self._position, head)
 
 
@@ -278,8 +278,8 @@ def _to_keep(known: list[_Entry]) -> list[_Entry]:
 
 
 def _listen(store: MemoryStore, listener: _Listener) -> float:
-    events_of(store).followers.listen(listener)
-    return events_of(store).followers.poll_interval_s
+    store.parts.log.followers.listen(listener)
+    return store.parts.log.followers.poll_interval_s
 
 
 class _Listener:
@@ -348,7 +348,7 @@ class Follower:
             yield lambda: LAST_COMMENT
 
     def _shown(self, page: list[_Entry]) -> bytes:
-        with reading(visible_of(self._store), "tail") as shown:
+        with reading(self._store.parts.visible, "tail") as shown:
             shown.collect([item.recorded for item in page])
         return b"".join(map(self._wanted.message, page))
 
@@ -388,7 +388,7 @@ def _entries(store: MemoryStore, after: Position, upto: Position, session: str |
             to_printable_json(moment, enc_hook=as_plain),
         )
         for moment in islice(
-            timeline(events_of(store), visible_of(store).read, after=after, upto=upto, session=session), BATCH_MAX
+            timeline(store.parts.log, store.parts.visible.read, after=after, upto=upto, session=session), BATCH_MAX
         )
     ]
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mnemolog.adapters.support.agent_tools.tool import NO_MODEL, Memory
-from mnemolog.adapters.support.store_access import events_of, with_pools
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.domain.errors import MnemologError, OutsideScope
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges, Instrument
@@ -192,7 +192,7 @@ class _Ready:
         finally:
             self._until = monotonic() + KEPT_S
         degraded = [] if found.stale is None else [LOG_AWAY]
-        if events_of(with_pools(self._memory.store)[0]).engine.seen.warnings:
+        if with_pools(self._memory.store)[0].parts.log.engine.seen.warnings:
             degraded.append(DAMAGED)
         if self._memory.model not in ("ready", NO_MODEL):
             degraded.append(LOADING if self._memory.model == "loading" else NOT_LOADED)

@@ -14,7 +14,6 @@ import psycopg
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore
-from mnemolog.adapters.support.store_access import tokens_of
 from mnemolog.adapters.watch import Watcher
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.application.tokens import Tokens
@@ -394,7 +393,7 @@ def test_a_transcript_is_read_again_whose_format_could_not_be_read(opened, monke
 
 def test_uses_of_tokens_are_written_down_once_they_can_be(store, clock):
     """They are not dropped, as when the disk is full for a moment."""
-    token, tokens = store.admin.create_token("alice").token, tokens_of(store)
+    token, tokens = store.admin.create_token("alice").token, store.parts.tokens
     file = store.path / "projections" / "token-uses.json"
     file.mkdir(parents=True)
     tokens.note_use(token.id, to_datetime(clock.now()))

@@ -9,7 +9,7 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.items import Items
-from mnemolog.adapters.support.store_access import clock_of, encoder_of, open_tables
+from mnemolog.adapters.support.store_access import encoder_of, open_tables
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.items import ItemDeleted, ItemPut
 from mnemolog.domain.store_layout import StoreLayout
@@ -155,7 +155,7 @@ def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
 def test_an_adapter_gets_the_log_the_clock_and_the_model_of_a_store(store, clock, encoder, tmp_path):
     """Those that the store itself goes by."""
     assert store.parts.log.head().position == store.head().position
-    assert clock_of(store) is clock
+    assert store.parts.clock is clock
     made = encoder_of(store)
     assert made is not None
     assert made.fingerprint == store.parts.projections.vectors().fingerprint

@@ -13,7 +13,6 @@ from msgspec import Meta
 from mnemolog.adapters.support.agent_tools.tool import NO_MODEL, PARAMETERS, Effect, Memory, Shown, Tool, made
 from mnemolog.adapters.support.store_access import (
     begin_session,
-    clock_of,
     enter_session,
     in_async_session,
     known_async_session,
@@ -384,7 +383,7 @@ async def switch(
 
 def _times(memory: Memory, **given: When | None) -> dict[str, Any]:
     """Return times as the library takes them. Models give them as people do on the command line."""
-    clock = clock_of(with_pools(memory.store)[0])
+    clock = with_pools(memory.store)[0].parts.clock
     read = {"as_of": parse_position_or_time, "at": parse_position_or_time}
     return {
         name: read.get(name, parse_relative_time)(name, value, clock=clock) if isinstance(value, str) else value
