@@ -229,8 +229,8 @@ def _show_held(found: Replay) -> None:
 
 def _show_diff(found: Diff, *, full: bool) -> None:
     """Print what changed, session by session. Long texts are cut, unless `full`."""
-    before, after = found.before.position, found.after.position
-    out.line(f"from position {before} ({dated(found.before_at)}) to {after} ({dated(found.after_at)})", style="bold")
+    begin = f"from position {found.before.position} ({dated(found.before_at)})"
+    out.line(f"{begin} to {found.after.position} ({dated(found.after_at)})", style="bold")
     for item in found.sessions:
         out.line(_title(item), style="bold")
         for sign, line in _changes(item, None if full else LINE_CHARACTERS_MAX):

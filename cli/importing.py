@@ -134,7 +134,11 @@ def import_(
         except KeyboardInterrupt as stop:
             stop.add_note(report.so_far)
             raise
-    _answer_report(report, as_json=as_json)
+    answer(report, _show_report, as_json=as_json)
+    if not report.turns:
+        fail(_no_turns(report.empty), hint=_NO_TURNS_HINT)
+    for path in report.empty:
+        note(f"no turns in {path}")
 
 
 def _saved_input(folder: Path) -> Path:
@@ -181,14 +185,6 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
             store.admin.catch_up_vectors(progress=phase("embedding"))
         except errors.ModelError as error:
             note(errors.Hint(f"nothing was embedded: {error}; ", error.hint))
-
-
-def _answer_report(report: ImportReport, *, as_json: bool) -> None:
-    answer(report, _show_report, as_json=as_json)
-    if not report.turns:
-        fail(_no_turns(report.empty), hint=_NO_TURNS_HINT)
-    for path in report.empty:
-        note(f"no turns in {path}")
 
 
 def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: bool) -> None:

@@ -133,7 +133,23 @@ class _Requests:
         return self._tools[name].input_schema if name in self._tools else None
 
     async def list_tools(self, _ctx: Any, _params: Any) -> Any:
-        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=tool.input_schema,
+                    output_schema=tool.output_schema,
+                    annotations=types.ToolAnnotations(
+                        read_only_hint=tool.effect == "reads",
+                        destructive_hint=tool.effect == "hides",
+                        idempotent_hint=tool.effect in ("reads", "settles"),
+                        open_world_hint=False,
+                    ),
+                )
+                for tool in self._tools.values()
+            ]
+        )
 
     async def call_tool(self, ctx: Any, params: Any) -> Any:
         tool = self._tools.get(params.name)
@@ -178,18 +194,3 @@ class _Requests:
                     (done,) = await memory.store.approve(item)
                 return Answer(position=answer.position, result=msgspec.structs.replace(answer.result, state=done.state))
         return answer
-
-
-def _described(tool: Tool) -> Any:
-    return types.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            read_only_hint=tool.effect == "reads",
-            destructive_hint=tool.effect == "hides",
-            idempotent_hint=tool.effect in ("reads", "settles"),
-            open_world_hint=False,
-        ),
-    )

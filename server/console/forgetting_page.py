@@ -244,9 +244,8 @@ def certificate(store: MemoryStore, asked: PageRequest) -> CertificatePage:
 
 def _visible(store: MemoryStore, at: Position | None) -> Iterator[history.Request]:
     """Yield the requests up to a position that were made within the store's scope."""
-    within = store.parts.boundary.scopes
     for found in history.requests(store.parts.log).values():
-        inside = all(covered(within, scope) for scope in found.event.scopes or [ROOT])
+        inside = all(covered(store.parts.boundary.scopes, scope) for scope in found.event.scopes or [ROOT])
         if inside and (at is None or found.recorded.position <= at):
             yield found
 

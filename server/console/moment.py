@@ -204,13 +204,13 @@ def as_of(store: MemoryStore, text: str, *, name: str = "at") -> AsOf:
 
 def recorded_at(store: MemoryStore, position: Position) -> datetime | None:
     """Return when the event at a position was recorded. When others did something is not told: None."""
-    log, visible = store.parts.log, store.parts.visible
+    visible = store.parts.visible
     if position == ORIGIN:
         return None
     own = visible.read(after=Position(position - 1), upto=position)
     if visible.boundary.scopes and not any(shown for _, shown in own):
         return None
-    return to_datetime(log.recorded_at(position))
+    return to_datetime(store.parts.log.recorded_at(position))
 
 
 def time_bar(store: MemoryStore, at: AsOf) -> TimeBar | None:

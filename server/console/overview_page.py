@@ -94,8 +94,8 @@ async def overview(asked: PageRequest) -> Overview:
     needs = await _needs(asked)
 
     def found(store: MemoryStore) -> Overview:
-        pages = store.parts.session_list
-        scopes, agents = pages.groups("scope", as_of=at.position), pages.groups("agent", as_of=at.position)
+        scopes = store.parts.session_list.groups("scope", as_of=at.position)
+        agents = store.parts.session_list.groups("agent", as_of=at.position)
         return Overview(
             position=at.position,
             head=at.head,

@@ -77,12 +77,11 @@ def newest_receipts(
 ) -> ReceiptsFound:
     """Return the last receipts of `(after, upto]` that match and the caller may see, of at most `LOOKED_MAX`."""
     log = store.parts.log
-    visible = store.parts.visible
     found = list[Receipt]()
 
     def add(recorded: RecordedEvent) -> None:
         event = recorded.event
-        if isinstance(event, RecallServed | ContextServed) and visible.shows_receipt(event):
+        if isinstance(event, RecallServed | ContextServed) and store.parts.visible.shows_receipt(event):
             receipt = Receipt.of(recorded, event)
             found.extend([receipt] if wanted.takes(receipt) else [])
 
@@ -161,11 +160,11 @@ def receipts(store: MemoryStore, asked: PageRequest) -> ReceiptsPage:
     if about.forgotten or turn > asked.at.position:
         return ReceiptsPage(wanted=wanted, **listed, about=about)
     effects = store.audit.effects(turn, as_of=asked.at.when)
-    of, spans = effects.turn.session, store.parts.visible.spans(effects.turn.session, hidden=True)
+    spans = store.parts.visible.spans(effects.turn.session, hidden=True)
     earlier = store.parts.projections.turns_in(spans, after=ORIGIN, before=turn, limit=1, newest_first=True)
     last = earlier[0].position if earlier else ORIGIN
     since = newest_receipts(store, wanted=ReceiptFilter(), after=last, upto=turn, limit=PER_PAGE).receipts
-    own = tuple(item for item in reversed(since) if of == (item.asked_in or item.session))
+    own = tuple(item for item in reversed(since) if effects.turn.session == (item.asked_in or item.session))
     return ReceiptsPage(wanted=wanted, **listed, about=about, asked=own, effects=effects)
 
 
@@ -331,7 +330,6 @@ async def review(asked: PageRequest) -> ReviewPage:
 
 def _reviewed(store: MemoryStore, *, review: Review, wanted: Position | None) -> ReviewPage:
     log = store.parts.log
-    visible = store.parts.visible
     changed = review.changed
     judged, since = set[int](), log.version_at(RECALLS_STREAM, review.head)
     for batch in log.read_stream(RECALLS_STREAM, after=since, upto=log.head().position):
@@ -346,7 +344,7 @@ def _reviewed(store: MemoryStore, *, review: Review, wanted: Position | None) ->
     receipts = {
         item.position: Receipt.of(item, item.event)
         for item in log.read_at(sorted(item.position for item in shown))
-        if isinstance(item.event, RecallServed | ContextServed) and visible.shows_receipt(item.event)
+        if isinstance(item.event, RecallServed | ContextServed) and store.parts.visible.shows_receipt(item.event)
     }
     return ReviewPage(
         review=review,

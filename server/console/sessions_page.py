@@ -251,8 +251,7 @@ def session(store: MemoryStore, asked: PageRequest) -> SessionView:
     before, after, at = asked.position("before"), asked.position("after"), asked.at
     if (turn := asked.position("turn")) is not None and not before and not after:
         before = Position(turn + 1 + TURNS_MAX // 2)
-    visible = store.parts.visible
-    now = visible.state(asked.text("id"))
+    now = store.parts.visible.state(asked.text("id"))
     about: dict[str, Any] = {
         "session": now.session,
         "title": now.started.title,
@@ -267,7 +266,7 @@ def session(store: MemoryStore, asked: PageRequest) -> SessionView:
     }
     if at.position < now.started_position:
         return SessionView(**about, begun=False)
-    state = now if at.is_now else visible.state_at(now.session, at.position)
+    state = now if at.is_now else store.parts.visible.state_at(now.session, at.position)
     # Values expire while nothing is recorded: at the time that was asked for, they are those that were left then.
     if at.time is not None:
         moment = to_micros("at", at.time)
@@ -483,8 +482,8 @@ def known_scopes(store: MemoryStore) -> list[str]:
     """Return the scopes that sessions are in, and those above them, as far as the store shows them."""
     paths = [group.name.split("/") for group in store.parts.session_list.groups("scope") if group.name]
     above = {"/".join(path[: length + 1]) for path in paths for length in range(len(path))}
-    within = store.parts.boundary
-    return sorted(scope for scope in above if within.over(scope) or not within.scopes)
+    boundary = store.parts.boundary
+    return sorted(scope for scope in above if boundary.over(scope) or not boundary.scopes)
 
 
 def search(store: MemoryStore, wanted: str, here: str) -> tuple[str, dict[str, str]]:

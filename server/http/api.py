@@ -129,11 +129,6 @@ class CallResult(msgspec.Struct, frozen=True):
     """Whether the call has made what it returns: a session."""
 
 
-def pool_for(operation: HttpOperation) -> Pool:
-    """Return the pool that the operation's twin for asyncio runs in."""
-    return pool_of(getattr(_OWNERS[operation.owner][0], operation.method.__name__))
-
-
 def call_for(
     operation: HttpOperation, folders: Folders
 ) -> Callable[[MemoryStore, dict[str, Any], Condition], CallResult]:
@@ -142,11 +137,6 @@ def call_for(
     if operation.makes_session:
         call = partial(_session, operation.method.__name__)
     return partial(_of_log, call) if operation.of_log_alone else lambda store, arguments, _: call(store, arguments)
-
-
-def existing_session(store: MemoryStore, session: str) -> Session:
-    """Return a handle on a session. Raises `UnknownSession`, with the ids that resemble it, and `InvalidInput`."""
-    return known_session(store, checked_session_id(session))
 
 
 def _whole(call: Call, store: MemoryStore, arguments: dict[str, Any]) -> CallResult:
@@ -180,7 +170,7 @@ def _call_of(operation: HttpOperation, folders: Folders) -> Call:
     if operation.of_session:
         return partial(_on_session, operation)
     if operation.method is MemoryStore.find_session:
-        return lambda store, arguments: existing_session(store, arguments["id"])
+        return lambda store, arguments: known_session(store, checked_session_id(arguments["id"]))
     if operation.method is MemoryStore.backup:
         return partial(_back_up, folders)
     if operation.owner is ModelService and "model" in inspect.signature(operation.method).parameters:
@@ -190,7 +180,7 @@ def _call_of(operation: HttpOperation, folders: Folders) -> Call:
 
 
 def _on_session(operation: HttpOperation, store: MemoryStore, arguments: dict[str, Any]) -> Any:
-    name, session = operation.method.__name__, existing_session(store, arguments.pop("session"))
+    name, session = operation.method.__name__, known_session(store, checked_session_id(arguments.pop("session")))
     if name == "get":
         arguments["default"] = MISSING
     at = arguments.pop("at", None) if operation.as_of else None
@@ -246,7 +236,7 @@ def _page(items: Iterable[Any], limit: int, *, of: Any = None, end: int | None =
     found, size = Results[Any](), 0
     for item in items:
         if len(found) == limit or size >= PAGE_BYTES:
-            end = _place(found[-1])
+            end = int(getattr(found[-1], "started_position", None) or found[-1].position)
             break
         found.append(item)
         size += len(to_printable_json(item, enc_hook=as_plain))
@@ -263,10 +253,6 @@ def _read_on(call: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], p
         yield from part
 
 
-def _place(item: Any) -> int:
-    return int(getattr(item, "started_position", None) or item.position)
-
-
 def _back_up(folders: Folders, store: MemoryStore, arguments: dict[str, Any]) -> Any:
     store.parts.boundary.require_none("backup")  # First: the refusal below names the folder of the server.
     if folders.backups is None:
@@ -281,12 +267,6 @@ def _on_model(name: str, store: MemoryStore, arguments: dict[str, Any]) -> Any:
     if not any(model == item.name or item.fingerprint.startswith(model) for item in store.models.list()):
         raise errors.ModelRefused(model, "no model with that name or fingerprint prefix")
     return getattr(store.models, name)(**arguments)
-
-
-async def prefetch_result(store: AsyncMemoryStore, arguments: dict[str, Any]) -> CallResult:
-    """Return what `Session.prefetch_result` does, without a thread that waits."""
-    session = await known_async_session(store, checked_session_id(arguments.pop("session")))
-    return CallResult(await session.prefetch_result(**arguments))
 
 
 def require_short_waits(arguments: dict[str, Any]) -> None:
@@ -414,7 +394,8 @@ class OperationEndpoint:
     def __init__(self, operation: HttpOperation, folders: Folders, bodies: Bodies) -> None:
         self.operation, self._bodies = operation, bodies
         self._arguments, self._answers = Arguments(operation), Answers(operation)
-        self._call, self._pool = call_for(operation, folders), pool_for(operation)
+        self._call = call_for(operation, folders)
+        self._pool: Pool = pool_of(getattr(_OWNERS[operation.owner][0], operation.method.__name__))
         self._takes_long = takes_long(operation)
         self._compares = operation.method in (
             MemoryStore.record,
@@ -499,8 +480,9 @@ class OperationEndpoint:
     async def _made(
         self, caller: Caller, arguments: dict[str, Any], key: tuple[str | None, str], condition: Condition
     ) -> CallResult:
-        if self.operation.method is Session.prefetch_result:
-            return await prefetch_result(caller.store, arguments)
+        if self.operation.method is Session.prefetch_result:  # Without a thread that waits.
+            session = await known_async_session(caller.store, checked_session_id(arguments.pop("session")))
+            return CallResult(await session.prefetch_result(**arguments))
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
         if self._takes_long:  # A call whose caller has hung up ends at its next step.
             arguments |= {"progress": stopping(None)}

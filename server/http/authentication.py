@@ -364,7 +364,10 @@ class Authentication:
         sent = headers.get(b"authorization")
         if sent is not None:
             return sent[len(BEARER) :].strip().decode("latin-1") if sent[: len(BEARER)].lower() == BEARER else ""
-        return _cookie_in(headers, self._cookie) if self._cookie else None
+        if not self._cookie:
+            return None
+        # Not `http.cookies`, which ends at a cookie of another program that has, for example, JSON as its value.
+        return cast(str | None, cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(self._cookie))
 
     def _delaying(self, send: Send, began: float) -> Send:
         """Return what sends refusals at a fixed time after the request came, or a multiple of it."""
@@ -441,8 +444,3 @@ def _wanted_scopes(scope: Any, headers: dict[bytes, bytes]) -> list[str] | None:
     if scope["path"] != MCP_PATH:
         return None
     return [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "scope"] or None
-
-
-def _cookie_in(headers: dict[bytes, bytes], name: str) -> str | None:
-    # Not `http.cookies`, which ends at a cookie of another program that has, for example, JSON as its value.
-    return cast(str | None, cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(name))

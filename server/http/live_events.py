@@ -115,10 +115,6 @@ class _Entry(msgspec.Struct, frozen=True):
     recorded: RecordedEvent
     text: bytes
 
-    @property
-    def position(self) -> Position:
-        return self.recorded.position
-
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asked for."""
@@ -137,7 +133,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
         text = item.text
         if self.source is not None:
             text = to_printable_json(item.recorded.to_cloud_event(self.source, msgspec.Raw(text)))
-        return b"id: %d\ndata: %b\n\n" % (item.position, text)
+        return b"id: %d\ndata: %b\n\n" % (item.recorded.position, text)
 
     def of(self, store: MemoryStore, entries: Sequence[_Entry]) -> list[_Entry]:
         """Return the events that a store may show and that were asked for."""
@@ -157,8 +153,8 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
         ]
         shown = visible.admitted([item.recorded for item in found])
         return [
-            item if item.recorded == recorded else _entries(store, Position(item.position - 1), item.position)[0]
-            for item, recorded in zip(found, shown, strict=True)
+            item if item.recorded == now else _entries(store, Position(now.position - 1), now.position)[0]
+            for item, now in zip(found, shown, strict=True)
         ]
 
 
@@ -222,7 +218,7 @@ class Followers:
 
     def after(self, position: Position) -> list[_Entry]:
         """Return the kept events after a position that is not before `kept_after`."""
-        return list(takewhile(lambda item: item.position > position, reversed(self._kept)))[::-1]
+        return list(takewhile(lambda item: item.recorded.position > position, reversed(self._kept)))[::-1]
 
     async def wait(self, most_s: float) -> None:
         """Wait for more events, or an end, for `most_s` seconds at most."""
@@ -248,8 +244,8 @@ class Followers:
                     known = self._kept + entries
                     self._kept = _to_keep(known)
                     if gone := known[: len(known) - len(self._kept)]:
-                        self.kept_after = gone[-1].position
-                    self._position = entries[-1].position
+                        self.kept_after = gone[-1].recorded.position
+                    self._position = entries[-1].recorded.position
                     self._wake()
                 else:
                     with suppress(TimeoutError):
@@ -309,7 +305,9 @@ class FollowEndpoint:
             return Response(media_type=EVENT_STREAM)
         given = self._arguments.read((), request.scope["query_string"], b"")
         if last := request.headers.get("last-event-id"):
-            given["after"] = _position(last)
+            if not (last.isascii() and last.isdigit()) or len(last) > len(str(INTEGER_MAX)) or int(last) > INTEGER_MAX:
+                raise InvalidInput("last-event-id", "is not a position; leave it out to follow from now on")
+            given["after"] = int(last)
         caller: Caller = request.state.caller
         follower = Follower(self._followers, caller, await run_in("read", caller.store, partial(_wanted, given=given)))
         await self._followers.add(follower)
@@ -354,23 +352,23 @@ class Follower:
 
     async def _next(self, wait_s: float) -> list[_Entry]:
         """Return the next events; none if there are none for `wait_s` seconds, or among many others."""
-        store = self.caller.store
         if self._position < (upto := max(self._followers.kept_after, self._wanted.head)):
-            self._position, page = await run_in("read", store, partial(self._missed, upto))
+            self._position, page = await run_in("read", self.caller.store, partial(self._missed, upto))
             return page
         if not (found := self._followers.after(self._position)):
             await self._followers.wait(wait_s)
             return []
         of = partial(self._wanted.of, entries=found)
-        page = await run_in("read", store, of) if self.caller.scopes or self._wanted.scopes else of(self._store)
-        self._position = found[-1].position
+        is_limited = self.caller.scopes or self._wanted.scopes
+        page = await run_in("read", self.caller.store, of) if is_limited else of(self._store)
+        self._position = found[-1].recorded.position
         return page
 
     def _missed(self, upto: Position, store: MemoryStore) -> tuple[Position, list[_Entry]]:
         """Return events that are not kept any more, from the log, and how far it was read."""
         upto = min(upto, Position(self._position + READ_MAX))
         found = _entries(store, self._position, upto, self._wanted.session)
-        return found[-1].position if len(found) == BATCH_MAX else upto, self._wanted.of(store, found)
+        return found[-1].recorded.position if len(found) == BATCH_MAX else upto, self._wanted.of(store, found)
 
 
 def _entries(store: MemoryStore, after: Position, upto: Position, session: str | None = None) -> list[_Entry]:
@@ -391,9 +389,3 @@ def _entries(store: MemoryStore, after: Position, upto: Position, session: str |
             timeline(store.parts.log, store.parts.visible.read, after=after, upto=upto, session=session), BATCH_MAX
         )
     ]
-
-
-def _position(last: str) -> int:
-    if not (last.isascii() and last.isdigit()) or len(last) > len(str(INTEGER_MAX)) or int(last) > INTEGER_MAX:
-        raise InvalidInput("last-event-id", "is not a position; leave it out to follow from now on")
-    return int(last)

@@ -67,7 +67,9 @@ class ClaudeCodeReader:
         """Return the entry of a line, without turns if it is not a message. Raises `InvalidInput`."""
         uuid = text_or_none("uuid", row.get("uuid"))
         own = text_or_none("sessionId", row.get("sessionId")) or self._stem
-        session = _side_session(own, row) if row.get("isSidechain") else own
+        session = own
+        if row.get("isSidechain"):  # A subagent has a session of its own, named after that of its user.
+            session = f"{own}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
         message = _message(row)
         turns = self._turns(line, row, session, uuid, message) if message else []
         if message is not None:
@@ -127,11 +129,6 @@ class ClaudeCodeReader:
             (role, content_text(typed_content(content, _typed_text) if role == Role.USER.value else content), calls, {})
         )
         return [turn for turn in said if turn[2] or (turn[1] and not turn[1].isspace())]
-
-
-def _side_session(session: str, row: dict[str, Any]) -> str:
-    """Return the session of a subagent: its own, named after the session of its user."""
-    return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
 
 
 def _name_at(row: dict[str, Any], *path: str) -> str | None:
