@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from mnemolog.adapters.hermes import config
 from mnemolog.adapters.hermes.backup import backup_beside
-from mnemolog.adapters.hermes.config import NAME, Config
 from mnemolog.adapters.support.agent_tools import conversation_tools
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, context_for, line_of
 from mnemolog.adapters.support.framework_sessions import (
@@ -40,7 +39,7 @@ except ModuleNotFoundError as error:
 
 PATIENCE_S: Final = WAIT_S
 """How long recall waits for the model before text search answers alone. Hermes gives up after 8 seconds."""
-RECALL: Final = f"{NAME}_recall"
+RECALL: Final = f"{config.NAME}_recall"
 _REASONS: Final = {"branch": "branch", "compression": "compress"}
 
 
@@ -51,11 +50,11 @@ class MnemologProvider(MemoryProvider):
     """
 
     def __init__(self, *, model: Any = None) -> None:
-        self._model, self._config = model, Config()
+        self._model, self._config = model, config.Config()
         self._home = Path(get_hermes_home())
         self._warn: Callable[[str], object] = lambda _: None
         self._outbox = Outbox(self._open, lambda what: self._warn(what))
-        self._tools = conversation_tools(self._recall, self._remember, prefix=f"{NAME}_")
+        self._tools = conversation_tools(self._recall, self._remember, prefix=f"{config.NAME}_")
         self._active = False
         self._agent = self._scope = "hermes"
         self._session = self._left = ""
@@ -67,7 +66,7 @@ class MnemologProvider(MemoryProvider):
     @property
     def name(self) -> str:
         """The value of `memory.provider` in Hermes' configuration."""
-        return NAME
+        return config.NAME
 
     def is_available(self) -> bool:
         """Return True: without its dependencies this module could not have been imported."""
@@ -85,7 +84,7 @@ class MnemologProvider(MemoryProvider):
         self._active = kwargs.get("agent_context", "primary") == "primary"
         self._enter(session_id)
 
-    def _read_config(self) -> Config:
+    def _read_config(self) -> config.Config:
         return config.read(config.file(self._home))
 
     def _open(self) -> MemoryStore:

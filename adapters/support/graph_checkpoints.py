@@ -39,7 +39,6 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.history.states import Contents, Gone, Refs, refs_of
 from mnemolog.projections.sql import thread_index
-from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.store import MemoryStore
 
 
@@ -95,7 +94,7 @@ class Threads:
 
     def __init__(self, store: MemoryStore) -> None:
         self._log = log_of(store)
-        self._index = open_tables(store, FILE, ThreadIndex)
+        self._index = open_tables(store, thread_index.FILE, thread_index.ThreadIndex)
         self._lock = fork_guard.lock()
         self._contents = Contents(self._log, self._log.epoch())
 
@@ -304,7 +303,7 @@ class Threads:
             contents.refs.put((thread, ns, checkpoint_id), known)
         return known
 
-    def _hide(self, found: Sequence[CheckpointAt], *, reason: str) -> None:
+    def _hide(self, found: Sequence[thread_index.CheckpointAt], *, reason: str) -> None:
         by_thread: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for at in found:
             by_thread[at.thread][at.ns].append(at.id)
@@ -320,7 +319,9 @@ class Threads:
         self._log.appends.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
 
 
-def _named(connection: sa.Connection, thread: str, ns: str, checkpoint_id: str | None) -> Iterator[CheckpointAt]:
+def _named(
+    connection: sa.Connection, thread: str, ns: str, checkpoint_id: str | None
+) -> Iterator[thread_index.CheckpointAt]:
     """Yield the checkpoint with an id; without one, the visible checkpoints of a thread, newest first."""
     if checkpoint_id is None:
         yield from thread_index.newest(connection, thread, ns)
@@ -329,7 +330,10 @@ def _named(connection: sa.Connection, thread: str, ns: str, checkpoint_id: str |
 
 
 def _checkpoint(
-    contents: Contents, at: CheckpointAt, writes: Sequence[WriteAt], stored: ThreadCheckpointed
+    contents: Contents,
+    at: thread_index.CheckpointAt,
+    writes: Sequence[thread_index.WriteAt],
+    stored: ThreadCheckpointed,
 ) -> Checkpoint:
     """Return a checkpoint with its content. Raises `Gone`."""
     return Checkpoint(
@@ -344,7 +348,7 @@ def _checkpoint(
     )
 
 
-def _written(contents: Contents, found: Sequence[WriteAt]) -> list[Written]:
+def _written(contents: Contents, found: Sequence[thread_index.WriteAt]) -> list[Written]:
     """Return the writes with their content, except forgotten ones."""
     events = dict[Position, Event | None]()
     for position in {write.position for write in found}:
@@ -401,7 +405,7 @@ def _values(contents: Contents, refs: Refs, at: Position, stored: ThreadCheckpoi
     return {name: Typed(value.kind, value.data) for name, value in found.items()}
 
 
-def _value_in(event: Event, at: WriteAt) -> Typed:
+def _value_in(event: Event, at: thread_index.WriteAt) -> Typed:
     if isinstance(event, ThreadWritten):
         for write in event.writes:
             if write.place == at.place:

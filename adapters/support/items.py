@@ -33,12 +33,11 @@ from mnemolog.domain.items import (
 from mnemolog.domain.values import Micros, Position, to_datetime
 from mnemolog.projections.recall.similarity import Similarity
 from mnemolog.projections.sql import item_tables
-from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem
 from mnemolog.store import MemoryStore
 
 __all__ = ["Batch", "Item", "Items", "Pattern"]
 
-Scorer = Callable[[str, Sequence[StoredItem]], Sequence[float | None]]
+Scorer = Callable[[str, Sequence[item_tables.StoredItem]], Sequence[float | None]]
 """Returns how similar items are to a query, as `Item.score`."""
 
 TOUCHES_A_LIFE: Final = 20
@@ -60,7 +59,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Cosine similarity of its best text to the query, -1 to 1. None without a query, a model or texts."""
 
 
-def item_of(stored: StoredItem, *, score: float | None = None) -> Item:
+def item_of(stored: item_tables.StoredItem, *, score: float | None = None) -> Item:
     """Return the item for a stored one."""
     return Item(
         namespace=tuple(stored.namespace.split(SEPARATOR)),
@@ -80,7 +79,7 @@ class Batch:
         self._find_scorer = find_scorer
         self._now = now
         self._puts: dict[tuple[str, str], list[tuple[str, Event]]] = {}
-        self._used: dict[tuple[str, str], StoredItem] = {}
+        self._used: dict[tuple[str, str], item_tables.StoredItem] = {}
 
     def get(self, namespace: Sequence[str], key: str, *, refresh: bool = True) -> Item | None:
         """Return an item, or None. `refresh` extends its lifetime, if it has one.
@@ -167,7 +166,7 @@ class Batch:
         put = [event for events in self._puts.values() for event in events]
         return put + [event for item in self._used.values() for event in _touch(item, self._now)]
 
-    def _use(self, found: Sequence[StoredItem]) -> None:
+    def _use(self, found: Sequence[item_tables.StoredItem]) -> None:
         self._used |= {(item.namespace, item.key): item for item in found}
 
 
@@ -178,7 +177,7 @@ def _named(namespace: Sequence[str]) -> str:
     return name
 
 
-def _touch(item: StoredItem, now: Micros) -> list[tuple[str, Event]]:
+def _touch(item: item_tables.StoredItem, now: Micros) -> list[tuple[str, Event]]:
     """Return the event that extends the lifetime of an item, unless it was extended a moment ago."""
     if item.ttl_s is None or item.expires_at is None:
         return []
@@ -205,7 +204,7 @@ class Items:
     def __init__(self, store: MemoryStore, *, texts: Texts = whole) -> None:
         self._store, self._texts = store, texts
         self._log, self._clock = log_of(store), store.parts.clock
-        self.tables = open_tables(store, FILE, ItemTables)
+        self.tables = open_tables(store, item_tables.FILE, item_tables.ItemTables)
         """The items as tables, up to the position they have read."""
         self._similarity = Similarity(self.tables.database, epoch=self._log.epoch)
 
@@ -250,7 +249,7 @@ class Items:
         if encoder is None:
             return None
 
-        def score(query: str, found: Sequence[StoredItem]) -> list[float | None]:
+        def score(query: str, found: Sequence[item_tables.StoredItem]) -> list[float | None]:
             texts = [[text for text in self._texts(item.value, item.paths) if text.strip()] for item in found]
             return self._similarity.scores(encoder, query, texts, read_in=read_in)
 

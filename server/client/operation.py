@@ -20,6 +20,7 @@ import msgspec
 
 from mnemolog.audit.exports import LogExport
 from mnemolog.domain import errors
+from mnemolog.audit.results import LogExport
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError
 from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent
@@ -86,9 +87,6 @@ class ClientOperation:
         limit = self.signature.parameters.get("limit")
         self.limit: int | None = None if limit is None else limit.default
         """How many items the method returns if the caller gives no `limit`; None for all."""
-        self.has_events = operation.name in _WITH_EVENTS
-        self.writes = operation.verb == "record"
-        self.is_repeatable = operation.verb in ("read", "record") or operation.http in ("GET", "PUT", "DELETE")
 
     def call(self, arguments: Mapping[str, Any]) -> Call:
         """Return the request of a call with these arguments. Raises `InvalidInput` for what cannot be sent."""
@@ -105,8 +103,8 @@ class ClientOperation:
             path=path,
             query=[] if self._in_body else [pair for name, value in sent.items() for pair in _query(name, value)],
             body=to_json(sent) if self._in_body else None,
-            key=secrets.token_hex(KEY_BYTES) if self.writes else None,
-            repeatable=self.is_repeatable,
+            key=secrets.token_hex(KEY_BYTES) if self.operation.verb == "record" else None,
+            repeatable=self.operation.verb in ("read", "record") or self.operation.http in ("GET", "PUT", "DELETE"),
             lasts_s=sum(checked_number(name, given[name]) for name in WAITS & given.keys()),
             takes_long=self.takes_long,
         )
@@ -120,7 +118,8 @@ class ClientOperation:
             except msgspec.MsgspecError as error:
                 failure = error
             else:
-                return _patched(found, msgspec.json.decode(body)) if self.has_events else _with_times(found)
+                has_events = self.operation.name in _WITH_EVENTS
+                return _patched(found, msgspec.json.decode(body)) if has_events else _with_times(found)
         if failure is None:
             return None
         why = f"the answer to {self.operation.name} is not of this version of the API: {failure}"
@@ -399,6 +398,6 @@ def _derived(operation: HttpOperation, method: Method) -> Method:
 
 def _not_offered(method: Method) -> Method:
     def refuse(self: Remote, /, *args: Any, **kwargs: Any) -> Any:
-        raise errors.StoreError(f"{method.__name__} is not for a store on a server: {LEFT_OUT[method]}")
+        raise StoreError(f"{method.__name__} is not for a store on a server: {LEFT_OUT[method]}")
 
     return update_wrapper(refuse, method)

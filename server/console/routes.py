@@ -47,8 +47,7 @@ from mnemolog.server.console.page import (
 )
 from mnemolog.server.console.rendering import Assets, environment, url, use_zone_of, zone
 from mnemolog.server.http.authentication import Caller, is_program
-from mnemolog.server.http.openapi import PATH as DOCUMENT
-from mnemolog.server.http.openapi import document
+from mnemolog.server.http.openapi import DOCUMENT, document
 from mnemolog.server.http.problems import PROBLEM_JSON, as_plain, hint_of, status_of
 from mnemolog.store import MemoryStore
 

@@ -38,7 +38,6 @@ from mnemolog.application.visible_events import reading
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.encoding import to_json, to_printable_json
-from mnemolog.domain.errors import InvalidInput, MnemologError
 from mnemolog.domain.head import Head, position_at
 from mnemolog.domain.request import request_key
 from mnemolog.domain.result import Results
@@ -53,8 +52,7 @@ from mnemolog.server.http.config import Folders
 from mnemolog.server.http.connections import RUNNING
 from mnemolog.server.http.guard import HUNG_UP, Bodies, in_thread_if_large
 from mnemolog.server.http.live_events import FollowEndpoint, Followers, Parts, Stream
-from mnemolog.server.http.openapi import PATH as DOCUMENT
-from mnemolog.server.http.openapi import document_body
+from mnemolog.server.http.openapi import DOCUMENT, document_body
 from mnemolog.server.http.problems import (
     FAILED,
     REPORT_IT,
@@ -99,22 +97,6 @@ _OWNERS: Final[dict[type, tuple[type, Callable[[MemoryStore], Any]]]] = {
 """The twin for asyncio of each class whose methods are offered, and which one of a store it is."""
 
 
-class Condition(msgspec.Struct, frozen=True):
-    """What a request says about the answers that its caller has kept."""
-
-    url: tuple[bytes, bytes]
-    """Path and query."""
-    caller: Caller
-    known: str
-    """The header `If-None-Match`."""
-
-    def etag(self, head: Head) -> str:
-        """Return the entity tag of the answer, which depends on the request and on the log up to a head."""
-        caller = self.caller
-        of = (head.position, head.digest, self.url, caller.token, caller.actor, sorted(caller.verbs), caller.scopes)
-        return f'"{hmac.digest(TAG_KEY, to_json(of), "sha256").hex()[:32]}"'
-
-
 class CallResult(msgspec.Struct, frozen=True):
     """What a call returned."""
 
@@ -131,7 +113,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 def call_for(
     operation: HttpOperation, folders: Folders
-) -> Callable[[MemoryStore, dict[str, Any], Condition], CallResult]:
+) -> Callable[[MemoryStore, dict[str, Any], Request], CallResult]:
     """Return the function that makes a call."""
     call = _page_of(operation) if is_paged(operation) else partial(_whole, _call_of(operation, folders))
     if operation.makes_session:
@@ -152,17 +134,25 @@ def _of_log(
     call: Callable[[MemoryStore, dict[str, Any]], CallResult],
     store: MemoryStore,
     arguments: dict[str, Any],
-    condition: Condition,
+    request: Request,
 ) -> CallResult:
+    known = request.headers.get("if-none-match", "")
     try:
         # Read first: what is appended meanwhile may be in the answer, and then the tag is that of an older one.
-        etag = condition.etag(store.head())
+        etag = _etag(request, store.head())
     except errors.LogUnreachable:  # The answer comes from projections alone.
         return call(store, arguments)
     # Only a caller who was given the answer knows its tag. Anybody can send `*`: the call decides what is answered.
-    found = CallResult(None) if (is_known := etag in condition.known) else call(store, arguments)
-    is_unchanged = is_known or condition.known.strip() == "*"
+    found = CallResult(None) if (is_known := etag in known) else call(store, arguments)
+    is_unchanged = is_known or known.strip() == "*"
     return msgspec.structs.replace(found, etag=etag, is_unchanged=is_unchanged)
+
+
+def _etag(request: Request, head: Head) -> str:
+    """Return the entity tag of an answer, which depends on the request and on the log up to a head."""
+    caller, url = request.state.caller, (request.scope["raw_path"], request.scope["query_string"])
+    of = (head.position, head.digest, url, caller.token, caller.actor, sorted(caller.verbs), caller.scopes)
+    return f'"{hmac.digest(TAG_KEY, to_json(of), "sha256").hex()[:32]}"'
 
 
 def _call_of(operation: HttpOperation, folders: Folders) -> Call:
@@ -306,7 +296,7 @@ def make_app(
         if middleware is None
         else middleware,
         exception_handlers={
-            MnemologError: _problem,
+            errors.MnemologError: _problem,
             RequestRefused: _problem,
             HTTPException: _http_problem,
             ClientDisconnect: _gone,
@@ -411,7 +401,7 @@ class OperationEndpoint:
             return await self._answer(request, b"")
         async with self._bodies.read(request, request.state.caller, large=self.operation.has_large_body) as body:
             if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-                raise InvalidInput("content-type", "is not application/json")
+                raise errors.InvalidInput("content-type", "is not application/json")
             return await self._answer(request, body)
 
     async def _answer(self, request: Request, body: bytes | bytearray) -> Response:
@@ -440,16 +430,13 @@ class OperationEndpoint:
                 return Response(media_type=kind)
         if self.operation.method is AuditService.export:
             return await _streamed(caller, lambda of: exported_lines(of, **arguments), kind)
-        condition = Condition(
-            (request.scope["raw_path"], request.scope["query_string"]), caller, request.headers.get("if-none-match", "")
-        )
         if self.operation.method is AuditService.subject:
             with ExitStack() as unsent:
                 file = unsent.enter_context(TemporaryFile())
-                await self._made(caller, arguments | {"file": file}, key, condition)
+                await self._made(request, arguments | {"file": file}, key)
                 unsent.pop_all()  # It is whole, so that what is refused is no file. Sending closes it.
             return await _streamed(caller, lambda _: _parts(file), kind)
-        outcome = await self._made(caller, arguments, key, condition)
+        outcome = await self._made(request, arguments, key)
         vary = request.scope["state"].get("vary", "*")
         headers = NO_STORE if outcome.etag is None else REVALIDATED | {"etag": outcome.etag, "vary": vary}
         if outcome.is_unchanged:
@@ -469,7 +456,7 @@ class OperationEndpoint:
         given = request.headers.get(KEY_HEADER)
         if given and self.operation.http == "POST" and self.operation.verb != "read" and not self.operation.takes_key:
             why = f"is not for {self.operation.name}: sent again, it is carried out again; leave it out"
-            raise InvalidInput(KEY_HEADER, why)
+            raise errors.InvalidInput(KEY_HEADER, why)
         if not given or self._compares:
             return (checked_key(given) if given else None), ""
         scope = request.scope
@@ -477,17 +464,16 @@ class OperationEndpoint:
         asked.update(body)
         return checked_key(given), asked.hexdigest()[:32]
 
-    async def _made(
-        self, caller: Caller, arguments: dict[str, Any], key: tuple[str | None, str], condition: Condition
-    ) -> CallResult:
+    async def _made(self, request: Request, arguments: dict[str, Any], key: tuple[str | None, str]) -> CallResult:
+        store = request.state.caller.store
         if self.operation.method is Session.prefetch_result:  # Without a thread that waits.
-            session = await known_async_session(caller.store, checked_session_id(arguments.pop("session")))
+            session = await known_async_session(store, checked_session_id(arguments.pop("session")))
             return CallResult(await session.prefetch_result(**arguments))
         pool = "read" if self._pool == "recall" and arguments.get("mode") == "text" else self._pool
         if self._takes_long:  # A call whose caller has hung up ends at its next step.
             arguments |= {"progress": stopping(None)}
         with request_key(*key):
-            return await run_in(pool, caller.store, lambda store: self._call(store, arguments, condition))
+            return await run_in(pool, store, lambda blocking: self._call(blocking, arguments, request))
 
 
 Endpoint = OperationEndpoint | FollowEndpoint
@@ -497,7 +483,7 @@ def _path_arguments(request: Request) -> list[str]:
     try:
         return [unquote_to_bytes(argument).decode() for argument in request.path_params.values()]
     except UnicodeDecodeError as error:
-        raise InvalidInput("path", "is not UTF-8, percent-encoded") from error
+        raise errors.InvalidInput("path", "is not UTF-8, percent-encoded") from error
 
 
 async def _streamed(caller: Caller, lines_of: Callable[[MemoryStore], Iterator[bytes]], kind: str) -> Response:

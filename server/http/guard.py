@@ -26,7 +26,6 @@ from starlette.types import ASGIApp, Receive, Send
 from mnemolog.defaults import BODY_MAX
 from mnemolog.domain import structured_log
 from mnemolog.domain.errors import InvalidInput, LimitExceeded
-from mnemolog.domain.structured_log import TRACEPARENT
 from mnemolog.server.http.authentication import SAFE, Caller
 from mnemolog.server.http.config import ServerConfig, is_loopback, without_port
 from mnemolog.server.http.connections import RUNNING
@@ -194,7 +193,8 @@ class _GuardedRequest:
     async def answer(self) -> None:
         guard = self._guard
         self.scope.setdefault("state", {})[RUNNING] = self
-        TRACEPARENT.set(_traceparent(self.scope["headers"]))  # The task may have answered another request before.
+        # Also to nothing: the task may have answered another request before.
+        structured_log.TRACEPARENT.set(_traceparent(self.scope["headers"]))
         guard.running += 1
         try:
             if (probe := guard.probes.get(self.scope["path"])) is not None:

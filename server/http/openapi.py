@@ -34,7 +34,8 @@ from mnemolog.server.http.serialization import Answers, Arguments, ListPage, Par
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
-PATH: Final = f"{PREFIX}/openapi.json"
+DOCUMENT: Final = f"{PREFIX}/openapi.json"
+"""Where the document is."""
 REFERENCE: Final = "#/components/schemas/{name}"
 _STATUSES: Final = {
     "400": "An argument is invalid.",

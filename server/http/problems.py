@@ -19,7 +19,6 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_json, to_printable_json
-from mnemolog.domain.errors import Hint, Remedy, in_python, spelled
 from mnemolog.server.http.routes import BY_NAME, LEFT_OUT_ARGUMENTS, PREFIX
 
 if TYPE_CHECKING:
@@ -179,22 +178,22 @@ def _attribute(name: str, value: Any) -> Any:
 
 def as_requests(text: str) -> str:
     """Return a text with requests in place of the calls in it, if it is a hint."""
-    return spelled(text, request_of)
+    return errors.spelled(text, request_of)
 
 
 def as_plain(value: Any) -> str:
     """Return what JSON does not know as text: a hint as an HTTP client reads it, anything else as its `repr`."""
-    return as_requests(value) if isinstance(value, Hint) else repr(value)
+    return as_requests(value) if isinstance(value, errors.Hint) else repr(value)
 
 
-def request_of(found: Remedy) -> str:
+def request_of(found: errors.Remedy) -> str:
     """Return the request that makes a call. Where the API does not offer it, it stays a call of the library."""
     if not found.call:
         return _again(found.options)
     name = found.call.replace("()", "")
     operation = BY_NAME.get(name if found.of is None else f"session.{name}")
     if operation is None:
-        return in_python(found)
+        return errors.in_python(found)
     names = list(inspect.signature(operation.method).parameters)[1:]
     given = dict(zip(names, found.arguments, strict=False)) | found.options | {"session": found.of}
     path = _FIELD.sub(lambda field: quote(str(given[field[1]]), safe=""), operation.path)

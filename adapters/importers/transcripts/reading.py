@@ -31,6 +31,7 @@ from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.display import Bytes
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.values import ORIGIN
 from mnemolog.infra.runtime.files import lock_file, open_file
@@ -92,20 +93,22 @@ class Reading:
         """
         for line in lines_from(self.path, offset=self.state.offset, number=self.state.line):
             report.lines += 1
-            rows, error = objects_on(line.text) if line.text is not None else ([], InvalidInput("line", "too long"))
+            rows, error = (
+                objects_on(line.text) if line.text is not None else ([], errors.InvalidInput("line", "too long"))
+            )
             found = list[Entry]()
             for row in rows:
                 try:
                     entry = self._reader.entry(line.number, row)
-                except InvalidInput as refused:
-                    report.refuse(ImportRefused(self.path, line.number, str(refused)))
+                except errors.InvalidInput as refused:
+                    report.refuse(errors.ImportRefused(self.path, line.number, str(refused)))
                 else:
                     found += [] if entry is None else [entry]
             for reason, count in self._maker.left_out.items():
                 report.left_out[reason] = report.left_out.get(reason, 0) + count
             self._maker.left_out.clear()
             if error is not None:
-                report.refuse(ImportRefused(self.path, line.number, str(error)))
+                report.refuse(errors.ImportRefused(self.path, line.number, str(error)))
             self.state.offset, self.state.line = line.end, line.number
             yield found
 
@@ -135,11 +138,11 @@ def begin(path: Path, offsets: FileOffsets, *, format: str | None) -> Reading | 
         return None
     with open_file(path, follow=True) as file:
         if unpacker := unpacker_of(file):
-            raise ImportRefused(path, 1, f"it is compressed; unpack it with `{unpacker} --keep {path}`")
+            raise errors.ImportRefused(path, 1, f"it is compressed; unpack it with `{unpacker} --keep {path}`")
     if format is None and not state.format:
         try:
             format = detect_format(path)  # noqa: A001
-        except ImportRefused as refused:
+        except errors.ImportRefused as refused:
             if isinstance(refused.__cause__, OSError):  # It was not read.
                 raise refused.__cause__ from None
         if format not in FORMATS or format == flat.JSONL.name:

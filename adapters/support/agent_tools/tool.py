@@ -23,6 +23,7 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError, Remedy, in_python, spelled
+from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.values import Position
 from mnemolog.projections.projector import START_DELAY_S
@@ -87,7 +88,7 @@ class Memory:
             await self.store.models.load()
             self.model = "ready"
         except Exception as error:  # `status` reports it; text search still works.
-            self.model = str(error) if isinstance(error, MnemologError) else repr(error)
+            self.model = str(error) if isinstance(error, errors.MnemologError) else repr(error)
 
 
 @asynccontextmanager
@@ -156,12 +157,12 @@ def _lean(value: Any) -> Any:
     return value
 
 
-def _tool_for(found: Remedy) -> str:
+def _tool_for(found: errors.Remedy) -> str:
     """Return the tool that makes a call. Calls without one are for the user."""
     if not found.call:
-        return in_python(found) if found.options else "call the tool again"
+        return errors.in_python(found) if found.options else "call the tool again"
     if (name := CALLS.get(found.call)) is None:
-        return f"{in_python(found)}, which the user can call"
+        return f"{errors.in_python(found)}, which the user can call"
     given = ", ".join(f"{option}={value!r}" for option, value in found.options.items())
     return f"`{name}`" + (f" with {given}" if given else "")
 
@@ -205,7 +206,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: errors.MnemologError) -> Self:
         """Return the refusal for an error of the library."""
-        hint = spelled(error.hint, _tool_for).removeprefix(_NOTHING_WRITTEN)
+        hint = errors.spelled(error.hint, _tool_for).removeprefix(_NOTHING_WRITTEN)
         return cls(what=f"{type(error).__name__}: {error}", hint=hint)
 
     def __str__(self) -> str:
