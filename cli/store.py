@@ -163,30 +163,31 @@ def _show_status(status: Status) -> None:
     out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}{read_only}")
     out.line(f"head {status.head}:{status.digest}")
     out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status.wal)}" if status.wal else status.database)
-    views = status.views
     holds = f"{counted(status.sessions, 'session')}, {counted(status.turns, 'turn')}"
-    rows = [("views", views.state, str(views.position), f"{views.behind_events:,}", holds)]
-    actions = [("views", views.state, views.action)]
-    for followed in status.tables:
-        rows.append((followed.name, followed.state, str(followed.position), f"{followed.behind_events:,}", ""))
-        actions.append((followed.name, followed.state, followed.action))
-    for item in status.vectors:
-        name = " ".join(filter(None, ("vectors", item.model, short(item.fingerprint))))
-        rows.append((name, item.state, str(item.covers), f"{item.behind_events:,}", _holds(item)))
-        state = f"{counted(item.behind_events, 'event')} behind" if item.state == Drift.BEHIND else item.state
-        actions.append((name, state, item.action))
-    for cache in status.caches:
-        rows.append((cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB"))
-        actions.append((cache.name, cache.state, cache.action))
-    out.rows(("projection", "state", "to", "behind", "holds"), rows)
+    parts: list[tuple[str, Any, str, str, str]] = [
+        ("views", status.views, str(status.views.position), f"{status.views.behind_events:,}", holds)
+    ]
+    parts += [(item.name, item, str(item.position), f"{item.behind_events:,}", "") for item in status.tables]
+    parts += [
+        (
+            " ".join(filter(None, ("vectors", item.model, short(item.fingerprint)))),
+            *(item, str(item.covers), f"{item.behind_events:,}", _holds(item)),
+        )
+        for item in status.vectors
+    ]
+    parts += [(item.name, item, "", "", f"{item.bytes / 1e6:.1f} MB") for item in status.caches]
+    columns = ("projection", "state", "to", "behind", "holds")
+    out.rows(columns, [(name, item.state, *cells) for name, item, *cells in parts])
     print_table(status.nodes, NODE_COLUMNS)
     if not status.vectors and status.stale is None:
         cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
         where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
         out.advice(errors.Hint(f"{where}: ", errors.remedy("admin.catch_up_vectors"), " makes them"), style="dim")
-    for name, state, action in actions:
-        if state not in _QUIET and not action.startswith(_NOTHING):
-            out.advice(errors.Hint(f"{name}: {state}: ", action), style="yellow")
+    for name, part, *_ in parts:
+        if part.state not in _QUIET and not part.action.startswith(_NOTHING):
+            is_late = isinstance(part, GenerationStatus) and part.state == Drift.BEHIND
+            state = f"{counted(part.behind_events, 'event')} behind" if is_late else part.state
+            out.advice(errors.Hint(f"{name}: {state}: ", part.action), style="yellow")
     for item in status.vectors:
         for segment in item.unused:
             where = f"{item.generation}/{segment.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -11,9 +11,10 @@ from mnemolog.adapters.support.framework_sessions import has_pending_undo
 from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.values import RECALL_K_MAX
+from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.projections.context.answer import day, indented, label
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.hits import sees
 from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.prefetch import PrefetchReason, Request
@@ -67,16 +68,22 @@ def context_for(
         answer = session._parts.contexts.recalls.ask(
             msgspec.structs.replace(wide, options={"mode": "text"}).question()
         ).recall
-    answering = answer.hits if _answers(answer, similarity_min) else ()
+    # Anything in it that has a word or enough of the meaning in common with the query.
+    is_answer = any("text" in hit.ranks or (hit.similarity or 0) >= similarity_min for hit in answer.hits)
+    answering = answer.hits if is_answer else ()
     earlier = () if fresh or queued.recall is None else queued.recall.hits
     hits = {hit.position: hit for hit in (*answering, *earlier)}.values()
     lineage = set(session.lineage())
     excluded = set(without) - lineage | (lineage if has_pending_undo(session) else set())
-    visible = _visible(visible_of(session), session.id)
+    spans = visible_of(session).spans
+    seen, with_hidden = spans(session.id), spans(session.id, hidden=True)
 
     def may_be_shown(turn: Hit | Turn) -> bool:
         in_context = known_after is not None and turn.session == session.id and turn.position > known_after
-        return turn.session not in excluded and not in_context and visible(turn)
+        if turn.session in excluded or in_context:
+            return False
+        is_here = sees(seen, turn) or sees(with_hidden, turn)
+        return sees(seen if is_here else spans(turn.session), turn)  # Hidden neither here nor, if it is of another one, there.
 
     shown = [hit for hit in hits if may_be_shown(hit)][:k]
     return [
@@ -93,20 +100,3 @@ def line_of(hit: Hit) -> str:
     later = "" if hit.newer is None else f"\n  see also, {day(hit.newer.said_at)}: {indented(hit.newer.text)}"
     who = hit.role.value if hit.speaker is None else label(hit.speaker)
     return f"- {day(hit.said_at)} {who}: {indented(marked(hit.passage, hit.text))}{later}"
-
-
-def _answers(recall: Recall, similarity_min: float) -> bool:
-    """Whether anything in it has a word or enough of the meaning in common with the query."""
-    return any("text" in hit.ranks or (hit.similarity or 0) >= similarity_min for hit in recall.hits)
-
-
-def _visible(of: VisibleEvents, here: str) -> Callable[[Hit | Turn], bool]:
-    """Return a test whether a turn is not hidden in the session `here`; or in its own session, if `here` lacks it."""
-    seen, hidden_too = of.spans(here), of.spans(here, hidden=True)
-
-    def visible(hit: Hit | Turn) -> bool:
-        if sees(seen, hit) or sees(hidden_too, hit):
-            return sees(seen, hit)
-        return sees(of.spans(hit.session), hit)
-
-    return visible

@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
 from typing import Any, Final, cast
@@ -232,7 +232,10 @@ class _Connection(H11Protocol):
         self._scope = scope
         scope["state"][PEER] = (scope["client"] or (None,))[0]  # Before `X-Forwarded-For` takes its place.
         self.waits, self.deadline = False, inf
-        if _has_body(scope["headers"]):
+        if any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in scope["headers"]
+        ):
             self.waits, self.deadline = True, self.loop.time() + self._limits.body_s
 
         async def received() -> Any:  # Called when the token has been verified.
@@ -259,10 +262,6 @@ class _Connection(H11Protocol):
                 self.waits, self.deadline = not more, inf if more else self.loop.time() + self._limits.answer_s
 
         await self._app(scope, received, sent)
-
-
-def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
 
 
 class _OneWrite:
