@@ -83,7 +83,8 @@ def context_for(
         if turn.session in excluded or in_context:
             return False
         is_here = sees(seen, turn) or sees(with_hidden, turn)
-        return sees(seen if is_here else spans(turn.session), turn)  # Hidden neither here nor, if it is of another one, there.
+        # Hidden neither here nor, if this session does not have it, where it was said.
+        return sees(seen if is_here else spans(turn.session), turn)
 
     shown = [hit for hit in hits if may_be_shown(hit)][:k]
     return [
