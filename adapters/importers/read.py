@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from mnemolog.adapters.extras import require
-from mnemolog.adapters.importers.formats import claude_code, codex, exports, flat
+from mnemolog.adapters.importers.formats import coding_agents, exports, flat
 from mnemolog.adapters.importers.message_reader import MessageReader, Turns, Walk, count, shown_fields
 from mnemolog.adapters.importers.source import JsonValue, OnRefused, Source, objects_on, values
 from mnemolog.adapters.importers.turn import (
@@ -68,8 +68,8 @@ def _pages(collection: Any) -> Iterator[bytes]:
 # Formats of one program each, before those that hold anything.
 _OF_PROGRAMS: Final = (
     flat.SUBJECT,
-    claude_code.FORMAT,
-    codex.FORMAT,
+    coding_agents.CLAUDE_CODE,
+    coding_agents.CODEX,
     exports.CHATGPT,
     exports.CLAUDE_AI,
     flat.ZEP,
@@ -145,8 +145,8 @@ def _of_program(found: Iterable[JsonValue]) -> Format | None:
         for form in _OF_PROGRAMS:
             if form.recognizes(value.content):
                 return form
-    if any(isinstance(value.content, dict) and claude_code.is_side_line(value.content) for value in found):
-        return claude_code.FORMAT
+    if any(isinstance(value.content, dict) and coding_agents.is_side_line(value.content) for value in found):
+        return coding_agents.CLAUDE_CODE
     return None
 
 

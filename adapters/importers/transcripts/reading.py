@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import filelock
 
-from mnemolog.adapters.importers.formats import claude_code, codex, flat
+from mnemolog.adapters.importers.formats import coding_agents, flat
 from mnemolog.adapters.importers.import_files import DEFAULT_AGENT
 from mnemolog.adapters.importers.message_reader import MessageReader
 from mnemolog.adapters.importers.read import detect_format
@@ -59,8 +59,8 @@ class JsonLinesReader:
 
 
 FORMATS: Final[dict[str, MakeReader]] = {
-    claude_code.FORMAT.name: claude_code.ClaudeCodeReader,
-    codex.FORMAT.name: codex.CodexReader,
+    coding_agents.CLAUDE_CODE.name: coding_agents.ClaudeCodeReader,
+    coding_agents.CODEX.name: coding_agents.CodexReader,
     flat.JSONL.name: JsonLinesReader,
 }
 """The readers of transcripts. JSON Lines have to be named: nearly every file of lines could be one."""
@@ -263,7 +263,7 @@ class Transcripts:
                 pass  # Deleted meanwhile; what was read of it is recorded.
             except errors.ImportRefused as error:  # It is compressed; Codex does this to rollouts that are a week old.
                 self._stamps[path] = stamp
-                if not self._lookup.of(codex.session_of(path)):
+                if not self._lookup.of(coding_agents.session_of(path)):
                     report.refuse(error)
             except OSError as error:  # It is read as soon as it can be.
                 if self._stamps.get(path) != (trouble := (-(error.errno or 1), 0)):
