@@ -190,7 +190,7 @@ class MessageReader:
             raise InvalidInput("message", f"expected an object, got {type(content).__name__}")
         if not self._form.fields and "text" not in self._fields:
             content = unwrapped(content)
-        fields = {**message.shared, **content} if message.shared else content
+        fields = {**message.of.shared, **content} if message.of.shared else content
         thoughts, walk = self._shape(fields)
         turn, why = None, list[str]()
         try:
@@ -230,9 +230,9 @@ class MessageReader:
         is_plain = turn is not None and self._form.said is None and turn.text in message.content.values()
         turns = None if is_plain else Turns(() if turn is None else (turn,))
         found = walk.unread(message.content, turns, taken)
-        if turn is not None and message.around and message.around is not self._around:
-            self._around = message.around
-            found += walk.unread(message.around, turns or Turns((turn,)))
+        if turn is not None and message.of.around and message.of.around is not self._around:
+            self._around = message.of.around
+            found += walk.unread(self._around, turns or Turns((turn,)))
         if why == [EMPTY]:
             words = {reason.removeprefix(FIELD).rpartition(".")[2] for reason, leaf in found if isinstance(leaf, str)}
             why = [] if "text" in usual_names(words) else why
@@ -264,7 +264,7 @@ class MessageReader:
         return self._maker.turn(
             message.line,
             message.where,
-            session=_joined(found.get("session"), "/") or message.session or self._stem,
+            session=_joined(found.get("session"), "/") or message.of.session or self._stem,
             session_title=_joined(found.get("session_title")),
             scope=_joined(found.get("scope"), "/") or "",
             agent=_joined(found.get("agent")),

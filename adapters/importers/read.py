@@ -277,9 +277,7 @@ def messages_in(source: Source, form: Format, left_out: Counter[str]) -> Iterato
                         number, where = number_of_message, f"message {number_of_message}"
                         if not (value.on_line or value.alone or value.number == number):
                             where += f", in element {value.number}"
-                    yield Message(
-                        number, where, content, conversation.shared, conversation.session, conversation.around
-                    )
+                    yield Message(number, where, content, conversation)
         except InvalidInput as error:
             source.refuse(value.number, error if by_line else f"{value.where}: {error}")
 

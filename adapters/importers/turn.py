@@ -441,22 +441,6 @@ SAMPLES: Final = 10
 """Messages that show what a conversation is."""
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A message as a file has it, and its place there."""
-
-    line: int
-    """Line number from 1; in a JSON document the number of the message."""
-    where: str
-    """`line 12`, or `message 12` in a JSON document."""
-    content: Any
-    shared: dict[str, Any] = {}
-    """The fields of the conversation that it is in."""
-    session: str = ""
-    """The name of that conversation, if it has no id of its own."""
-    around: dict[str, Any] = {}
-    """All that the conversation has beside its messages; the same object for each of them."""
-
-
 class Conversation(msgspec.Struct, frozen=True):
     """Messages that belong together."""
 
@@ -468,7 +452,19 @@ class Conversation(msgspec.Struct, frozen=True):
     left_out: Mapping[str, int] = {}
     """By reason, how many of its messages are not in the list."""
     around: dict[str, Any] = {}
-    """All that it has beside its messages."""
+    """All that it has beside its messages; the same object for each of them."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message as a file has it, and its place there."""
+
+    line: int
+    """Line number from 1; in a JSON document the number of the message."""
+    where: str
+    """`line 12`, or `message 12` in a JSON document."""
+    content: Any
+    of: Conversation = Conversation(())
+    """The conversation that it is in."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ def _lines(source: Source) -> Iterator[Message]:
     for number, row in source.rows():
         table = rows_in(row, "") if columns_in(row) else Conversation([row])
         for message in table.messages:
-            yield Message(number, f"line {number}", message, table.shared, around=table.around)
+            yield Message(number, f"line {number}", message, table)
 
 
 JSONL: Final = Format(name="jsonl", kind="JSON Lines, one turn a line", recognizes=has_usual_text, messages=_lines)
