@@ -488,6 +488,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     conversations: Callable[[Any, str], Iterator[Conversation]] | None = None
     """Yields the conversations in a JSON value, where `lists` does not do. The second argument names one without an id.
     Raises `InvalidInput`."""
+    expected: tuple[str, str] = ("", "")
+    """What `conversations` expects of a value and where: it is given no other than the format recognizes."""
     messages: Callable[[Source], Iterator[Message]] | None = None
     """Yields the messages of a file that does not hold JSON values."""
     transcript: MakeReader | None = None
@@ -506,6 +508,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     def conversations_in(self, value: Any, session: str) -> Iterator[Conversation]:
         """Yield the conversations in a JSON value. Raises `InvalidInput` for a value that cannot have any."""
         if self.conversations is not None:
+            if any(self.expected) and not self.recognizes(value):
+                raise InvalidInput(*self.expected)
             yield from self.conversations(value, session)
         elif (messages := self.list_in(value)) is not None:
             yield Conversation(messages, shared_by(value), session, around=beside(value, messages))

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
-from mnemolog.adapters.support.store_access import read
-from mnemolog.aio.wrappers import run_in
 from mnemolog.audit.receipt_audit import NO_ANSWER, Receipt, recall_today
 from mnemolog.domain.errors import OutsideScope, sentence
 from mnemolog.domain.events import ContextServed, RecallServed, TurnRecorded
@@ -19,7 +16,7 @@ from mnemolog.projections.recall.service import recall_of
 from mnemolog.projections.sql.queries import Group
 from mnemolog.server.console.history_page import EventFilter, EventLine, newest_events
 from mnemolog.server.console.moment import AsOf, Visit
-from mnemolog.server.console.page import PageRequest, page, wants_json
+from mnemolog.server.console.page import PageRequest, view, wants_json
 from mnemolog.server.console.receipts_page import AnsweredTurn, ReceiptFilter, answered_turn, newest_receipts
 from mnemolog.server.console.upkeep_page import Part, parts_of, to_attend
 from mnemolog.store import MemoryStore
@@ -82,44 +79,39 @@ class Overview(Result, frozen=True, kw_only=True):
     """What cannot be used as it is, with what mends it."""
 
 
-@page("/", title="Overview", template="overview.html")
-async def overview(asked: PageRequest) -> Overview:
+@view("/", title="Overview", template="overview.html", pool="recall")
+def overview(store: MemoryStore, asked: PageRequest) -> Overview:
     """Show the last questions and their answers, what changed, what needs attention, and what the store held.
 
     With `ask` the questions are asked again, which the page has its script do once it is shown.
     """
-    store, visit, at = asked.limited(asked.caller.store), Visit.of(asked.request.cookies), asked.at
-    ask = bool(asked.fields.get("ask")) or wants_json(asked.request)
-    questions = await run_in("recall", store, partial(_questions, at=at, ask=ask))
-    needs = await _needs(asked)
-
-    def found(store: MemoryStore) -> Overview:
-        scopes = store.parts.session_list.groups("scope", as_of=at.position)
-        agents = store.parts.session_list.groups("agent", as_of=at.position)
-        return Overview(
-            position=at.position,
-            head=at.head,
-            sessions=sum(item.sessions for item in scopes),
-            turns=sum(item.turns for item in scopes),
-            scopes=_largest(scopes),
-            scopes_left_out=max(len(scopes) - GROUPS_MAX, 0),
-            agents=_largest(agents),
-            agents_left_out=max(len(agents) - GROUPS_MAX, 0),
-            latest=newest_events(store, EventFilter(), upto=at.position, limit=LATEST_MAX).lines,
-            questions=tuple(sorted(questions, key=lambda item: not item.differs)),
-            changed=_changed(store, visit, at) if visit and at.is_now and visit.since <= at.head else None,
-            warnings=None if needs is None else needs[0],
-            stale=() if needs is None else needs[1],
-        )
-
-    return await read(store, found)
+    needs, within, at = _needs(store, asked), asked.limited(store), asked.at
+    visit, ask = Visit.of(asked.request.cookies), bool(asked.fields.get("ask")) or wants_json(asked.request)
+    questions = _questions(within, at, ask=ask)
+    scopes = within.parts.session_list.groups("scope", as_of=at.position)
+    agents = within.parts.session_list.groups("agent", as_of=at.position)
+    return Overview(
+        position=at.position,
+        head=at.head,
+        sessions=sum(item.sessions for item in scopes),
+        turns=sum(item.turns for item in scopes),
+        scopes=_largest(scopes),
+        scopes_left_out=max(len(scopes) - GROUPS_MAX, 0),
+        agents=_largest(agents),
+        agents_left_out=max(len(agents) - GROUPS_MAX, 0),
+        latest=newest_events(within, EventFilter(), upto=at.position, limit=LATEST_MAX).lines,
+        questions=tuple(sorted(questions, key=lambda item: not item.differs)),
+        changed=_changed(within, visit, at) if visit and at.is_now and visit.since <= at.head else None,
+        warnings=None if needs is None else needs[0],
+        stale=() if needs is None else needs[1],
+    )
 
 
 def _largest(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda item: (-item.turns, item.name))[:GROUPS_MAX])
 
 
-def _questions(store: MemoryStore, *, at: AsOf, ask: bool) -> list[LastQuestion]:
+def _questions(store: MemoryStore, at: AsOf, *, ask: bool) -> list[LastQuestion]:
     different: dict[Any, Receipt] = {}
     for item in newest_receipts(store, wanted=ReceiptFilter(), upto=at.position, limit=RECEIPTS_MAX).receipts:
         state = store.parts.visible.states.latest(item.session) if item.session else None
@@ -159,12 +151,11 @@ def _changed(store: MemoryStore, visit: Visit, at: AsOf) -> Changed:
     )
 
 
-async def _needs(asked: PageRequest) -> tuple[tuple[str, ...], tuple[Part, ...]] | None:
+def _needs(store: MemoryStore, asked: PageRequest) -> tuple[tuple[str, ...], tuple[Part, ...]] | None:
     """Return what needs attention, in sentences, and what is stale; None for who sees a part of the store only."""
     try:
-        status = await asked.caller.store.status()
+        status = store.status()
     except OutsideScope:
         return None
-    is_admin = asked.caller.may("admin")
-    ending = await read(asked.caller.store, lambda store: tuple(to_attend(store))) if is_admin else ()
+    ending = to_attend(store) if asked.caller.may("admin") else ()
     return (*map(sentence, status.warnings), *ending), tuple(part for part in parts_of(status) if not part.good)

@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import known_async_session, read
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.adapters.support.store_access import known_session, read
 from mnemolog.domain.choices import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language
 from mnemolog.domain.display import counted
 from mnemolog.domain.result import Result
@@ -23,7 +22,7 @@ from mnemolog.projections.recall.answer import PARTS, RERANKER, Hit, Recall, by_
 from mnemolog.projections.recall.question import TEXT, VECTOR
 from mnemolog.projections.sql.words import WORD, stems_of, terms_of
 from mnemolog.server.console.moment import AsOf, as_of, recorded_at
-from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, page, redirect
+from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, page, redirect, view
 from mnemolog.server.console.receipts_page import answered_turn
 from mnemolog.server.console.rendering import excerpt
 from mnemolog.store import MemoryStore
@@ -312,27 +311,23 @@ async def end_standing(asked: ConsoleRequest) -> Response:
     return redirect(f"/context?{urlencode({name: asked.text(name) for name in ('q', 'scope') if asked.text(name)})}")
 
 
-@page("/context", title="Context", template="context.html")
-async def context(asked: PageRequest) -> ContextPage:
+@view("/context", title="Context", template="context.html", pool="recall")
+def context(store: MemoryStore, asked: PageRequest) -> ContextPage:
     """Show what a prompt would get. Leaves no receipt."""
-    store = asked.caller.store
     if not asked.text("q"):
         return ContextPage()
-    found = await _context(store, asked)
+    found = _context(store, asked)
     shown = found.left_out[:LEFT_OUT_MAX]
-    time, left_out = await read(
-        store, lambda of: (recorded_at(of, found.head), tuple(_shown_left_out(of, item) for item in shown))
-    )
     return ContextPage(
         context=found,
-        at=time,
-        left_out=left_out,
+        at=recorded_at(store, found.head),
+        left_out=tuple(_shown_left_out(store, item) for item in shown),
         left_out_more=len(found.left_out) - len(shown),
         says=tuple(_in_sentences(found)),
     )
 
 
-async def _context(store: AsyncMemoryStore, asked: PageRequest) -> Context:
+def _context(store: MemoryStore, asked: PageRequest) -> Context:
     question, budget = asked.text("q"), asked.whole("tokens", TOKENS, most=TOKENS_MAX)
     session, scope = asked.text("session"), asked.scope
     how: dict[str, Any] = {
@@ -341,8 +336,8 @@ async def _context(store: AsyncMemoryStore, asked: PageRequest) -> Context:
         "receipt": False,
     }
     if not session:
-        return await store.context(question, budget, scope=scope, **how)
-    return await (await known_async_session(store, session)).context(question, budget, scope=scope or None, **how)
+        return store.context(question, budget, scope=scope, **how)
+    return known_session(store, session).context(question, budget, scope=scope or None, **how)
 
 
 def _shown_left_out(store: MemoryStore, item: LeftOut) -> ShownLeftOut:

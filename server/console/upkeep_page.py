@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import read
 from mnemolog.domain.display import counted
 from mnemolog.domain.errors import sentence
 from mnemolog.domain.result import Result
@@ -22,7 +21,7 @@ from mnemolog.projections.maintenance.context import PRESENT
 from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
 from mnemolog.results import Model
 from mnemolog.server.console.jobs import jobs_of
-from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, page, redirect, view
+from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, redirect, view
 from mnemolog.store import MemoryStore
 
 QUARANTINED_MAX: Final = 100
@@ -70,16 +69,15 @@ class HealthPage(Result, frozen=True, kw_only=True):
     """Whether this server was started with a model."""
 
 
-@page("/health", title="Health", template="health.html", whole=True)
-async def health(asked: PageRequest) -> HealthPage:
+@view("/health", title="Health", template="health.html", whole=True)
+def health(store: MemoryStore, asked: PageRequest) -> HealthPage:
     """Show the health of the whole store. It is that of now: projections have no past."""
-    store, ask_doctor = asked.caller.store, asked.caller.may("admin")
-    status = await store.status()
+    status, ask_doctor = store.status(), asked.caller.may("admin")
     # Not in the threads for long work: the page does not wait for a job.
-    report = await read(store, lambda blocking: blocking.admin.doctor()) if ask_doctor else None
-    quarantined = await (await store.admin.quarantine()).items() if ask_doctor else ()
+    report = store.admin.doctor() if ask_doctor else None
+    quarantined = store.admin.quarantine().items() if ask_doctor else ()
     parts, backup = tuple(parts_of(status)), last_backup(store.path)
-    ending = await read(store, lambda blocking: list(to_attend(blocking))) if ask_doctor else ()
+    ending = to_attend(store) if ask_doctor else ()
     return HealthPage(
         healthy=(report is None or report.healthy) and not status.warnings,
         says=(*_summary(status, report, parts), *ending),
@@ -88,8 +86,8 @@ async def health(asked: PageRequest) -> HealthPage:
         parts=parts,
         report=report,
         quarantined=tuple(quarantined[:QUARANTINED_MAX]),
-        models=tuple(await store.models.list()),
-        has_model=await read(store, lambda blocking: blocking.parts.projections.has_model),
+        models=tuple(store.models.list()),
+        has_model=store.parts.projections.has_model,
     )
 
 

@@ -123,14 +123,8 @@ def _walk(at: str | None, following: Any) -> list[str]:
     return list(path)
 
 
-def _is_of_chatgpt(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
-
-
 def _tree(value: Any, session: str) -> Iterator[Conversation]:
     """Yield the visible branch of a conversation of ChatGPT."""
-    if not _is_of_chatgpt(value):
-        raise InvalidInput("mapping", "expected an object of nodes")
     nodes = {name: _node(name, node) for name, node in value["mapping"].items()}
     messages, left_out = shown(nodes, value.get("current_node"))
     yield Conversation(messages, shared_by(value), session, left_out, beside(value, value["mapping"]))
@@ -173,7 +167,8 @@ def _object(message: dict[str, Any], field: str) -> dict[str, Any]:
 CHATGPT: Final = Format(
     name="chatgpt",
     kind="conversations.json of a ChatGPT export",
-    recognizes=_is_of_chatgpt,
+    recognizes=lambda value: isinstance(value, dict) and isinstance(value.get("mapping"), dict),
+    expected=("mapping", "expected an object of nodes"),
     fields={
         "text": ["parts"],
         "role": ["author.role"],
@@ -190,14 +185,8 @@ CHATGPT: Final = Format(
 )
 
 
-def _is_of_claude_ai(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("chat_messages"), list)
-
-
 def _chat_messages(value: Any, session: str) -> Iterator[Conversation]:
     """Yield the visible branch of a conversation of claude.ai."""
-    if not _is_of_claude_ai(value):
-        raise InvalidInput("chat_messages", "expected an object with a list of messages")
     listed, links = value["chat_messages"], ("uuid", "parent_message_uuid")
     messages, left_out = shown_of(listed, links, value.get("current_leaf_message_uuid"))
     yield Conversation(messages, shared_by(value), session, left_out, beside(value, listed))
@@ -226,7 +215,8 @@ def _pasted(file: dict[str, Any]) -> str:
 CLAUDE_AI: Final = Format(
     name="claude-ai",
     kind="conversations.json of a claude.ai export",
-    recognizes=_is_of_claude_ai,
+    recognizes=lambda value: isinstance(value, dict) and isinstance(value.get("chat_messages"), list),
+    expected=("chat_messages", "expected an object with a list of messages"),
     fields={
         "text": ["content"],
         "role": ["sender"],

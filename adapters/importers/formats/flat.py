@@ -281,8 +281,6 @@ def _is_letta(value: Any) -> bool:
 
 
 def _agents(value: Any, session: str) -> Iterator[Conversation]:
-    if not _is_letta(value):
-        raise InvalidInput("agents", "expected a list of agents with their messages")
     around = beside(value, value["agents"])
     for number, agent in enumerate(value["agents"], start=1):
         messages = LETTA.list_in(agent) or []
@@ -324,6 +322,7 @@ LETTA: Final = Format(
     name="letta",
     kind="an agent file of Letta",
     recognizes=_is_letta,
+    expected=("agents", "expected a list of agents with their messages"),
     lists=("messages",),
     fields={
         "text": ["content"],
