@@ -10,7 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -276,8 +276,6 @@ def _tell(found: list[str] | str, *, run: bool) -> None:
         )
 
 
-UNKNOWN_USER: Final = "local"
-
 tokens = typer.Typer(cls=Group, help="Create, list and revoke the tokens of a server.")
 app.add_typer(tokens, name="token")
 
@@ -394,7 +392,7 @@ def _user() -> str:
     try:
         return checked_label("actor", getpass.getuser())
     except (InvalidInput, OSError, KeyError, ImportError):  # What `getuser` raises depends on the version of Python.
-        return UNKNOWN_USER
+        return "local"
 
 
 hermes = typer.Typer(cls=Group, help="Use mnemolog as the memory of Hermes. Needs the extra 'hermes'.")

@@ -151,10 +151,11 @@ async def _serve(
         left = "Seconds until the certificate that is served ends; infinite without."
         guard.metrics.gauge("mnemolog_http_certificate_left_seconds", left, lambda: ends - time())
         host, port = bracketed(config.host) if config.host else "0.0.0.0", listening.getsockname()[1]
+        scheme = "http" if tls is None else "https"
         await connections.serve(
             _Server(guard, config, connections, listening, stop),
             listening,
-            started=lambda: started(f"{config.scheme}://{host}:{port}/"),
+            started=lambda: started(f"{scheme}://{host}:{port}/"),
             read_again=read_again,
         )
 

@@ -399,7 +399,9 @@ class OperationEndpoint:
         """Return the answer to a request."""
         if not self._arguments.in_body:
             return await self._answer(request, b"")
-        async with self._bodies.read(request, request.state.caller, large=self.operation.has_large_body) as body:
+        # It carries turns, or a long list.
+        is_large = self.operation.method in (MemoryStore.record, MemoryStore.record_many, AdminService.reapply_erasures)
+        async with self._bodies.read(request, request.state.caller, large=is_large) as body:
             if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
                 raise errors.InvalidInput("content-type", "is not application/json")
             return await self._answer(request, body)

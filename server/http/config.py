@@ -86,11 +86,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Whether every request needs a token."""
         return self.require_token or self.behind_proxy or not is_loopback(self.host)
 
-    @property
-    def scheme(self) -> str:
-        """The scheme of the server's own URL."""
-        return "http" if self.tls_cert is None else "https"
-
     def check(self) -> None:
         """Raise `InvalidInput` for numbers, addresses, folders or files that no server can use.
 

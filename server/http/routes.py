@@ -46,11 +46,6 @@ class HttpOperation(Operation, frozen=True, kw_only=True):
     """Below `PREFIX`. A parameter in braces is an argument of the method; `{session}` may also name its session."""
 
     @property
-    def has_large_body(self) -> bool:
-        """Whether a request may have a body of more than `SMALL_BODY_MAX` bytes: it carries turns, or a long list."""
-        return self.method in (MemoryStore.record, MemoryStore.record_many, AdminService.reapply_erasures)
-
-    @property
     def takes_key(self) -> bool:
         """Whether a request with an `Idempotency-Key` writes nothing when it is sent again."""
         return self.verb in ("record", "propose") or self.method in (

@@ -49,7 +49,7 @@ class TranscriptInterpreter:
         self._recorder = recorder
         self._state = state
         self._links = links
-        self._agent, self._scope = recorder.agent, scope
+        self._scope = scope
         self._recent: LruCache[str, str] = LruCache(RECENT_MAX)
         self._copies: Iterator[RecordedEvent] | None = None
 
@@ -155,7 +155,10 @@ class TranscriptInterpreter:
         if anchor is not None and not anchor.key and not anchor.at:
             at = self._lookup.log.head().position
         if entry.works_for is not None and (at is None or not entry.recounted):
-            self._start_for(entry, entry.works_for)
+            how = {"title": title, "scope": self._scope_of(entry)}
+            if not self._lookup.of(entry.works_for):
+                self._recorder.start(entry.works_for, **how)
+            self._recorder.start(entry.session, **how, parent=entry.works_for)
         elif anchor is None or at is None:
             self._recorder.switch("new", entry.session, title=title, scope=self._scope_of(entry))
         elif entry.works_for is not None:
@@ -242,7 +245,7 @@ class TranscriptInterpreter:
             anchor = Anchor(home, "")
         left = anchor.session if anchor is not None else entry.session
         key = _key_in(left, move)
-        made = self._lookup.switched(self._agent, key)
+        made = self._lookup.switched(self._recorder.agent, key)
         if cursor is not None and self._is_above(made, cursor):
             return
         if made is None and (cursor is None or cursor.home is not None):
@@ -264,7 +267,7 @@ class TranscriptInterpreter:
             return
         name = cursor.home if cursor is not None and cursor.home in own else own[0]
         first = self._reached(name, move.first)
-        if first is not None and self._lookup.switched(self._agent, _key_in(name, move)) is None:
+        if first is not None and self._lookup.switched(self._recorder.agent, _key_in(name, move)) is None:
             self._recorder.switch("rewind", left=name, at=Position(first.at - 1), key=_key_in(name, move))
 
     def _undone_there(self, other: str, move: Undone, cursor: LineCursor, own: list[str]) -> Anchor | None:
@@ -274,7 +277,7 @@ class TranscriptInterpreter:
         """
         after = None if cursor.anchor is None else self._lookup.end_of_line(cursor.anchor)
         for name in (other, *self._lookup.state(other).ancestors):
-            made = self._lookup.switched(self._agent, _key_in(name, move))
+            made = self._lookup.switched(self._recorder.agent, _key_in(name, move))
             if made is not None and after is not None and after < made:
                 later = next(self._lookup.turns(other, after), None)
                 if later is None or later.position > made:
@@ -287,15 +290,9 @@ class TranscriptInterpreter:
         copied = self._links.get(key)
         return self._lookup.reached(session, key if copied is None else copied.key)
 
-    def _start_for(self, entry: Entry, other: str) -> None:
-        title, scope = entry.turns[0].session_title, self._scope_of(entry)
-        if not self._lookup.of(other):
-            self._recorder.start(other, title=title, scope=scope)
-        self._recorder.start(entry.session, title=title, scope=scope, parent=other)
-
     def _compress(self, name: str, keys: list[str]) -> None:
         for key in keys:
-            if self._lookup.switched(self._agent, key) is None:
+            if self._lookup.switched(self._recorder.agent, key) is None:
                 self._recorder.switch("compress", left=name, key=key)
 
     def _scope_of(self, entry: Entry) -> str:

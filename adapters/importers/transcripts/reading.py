@@ -73,8 +73,7 @@ class Reading:
         self.path, self.state = path, state
         self.agent = DEFAULT_AGENT if state.format == flat.JSONL.name else state.format
         self.links = Links(offsets, number)
-        self._keys = KeyMaker(state.places)
-        self._maker = TurnMaker(path, self._keys)
+        self._maker = TurnMaker(path, KeyMaker(state.places))
         self._reader = FORMATS[state.format](self._maker)
         self._reader.state |= state.reader
         self._offsets = offsets
@@ -115,7 +114,7 @@ class Reading:
     def save(self, *, is_first_pass: bool = False) -> None:
         """Save how far it was read. Call it when all of that is in the log. Raises `Overtaken`, `OSError`."""
         self.state.is_first_pass = is_first_pass
-        self.state.reader, self.state.places = self._reader.state, self._keys.latest()
+        self.state.reader, self.state.places = self._reader.state, self._maker.keys.latest()
         self.state.mark = mark_at(self.path, self.state.offset, self._offsets.secret)
         self.links.number = self._offsets.save(self.path, self.state, began=self._saved[0], links=self.links.fresh)
         self.links.fresh.clear()

@@ -271,19 +271,15 @@ class StoreLookup:
         self._sides: dict[str, list[str]] = {}
         self._read_to: Position = ORIGIN
 
-    def refresh(self) -> None:
-        """Add the sessions that were started since the last call."""
-        head = self.log.head().position
-        for stream in self.log.streams_with(SessionStarted.topic, after=self._read_to, upto=head):
-            session = session_of(stream) or ""
-            self._all.append(session)
-            if SIDE in session:
-                self._sides.setdefault(session.partition(SIDE)[0], []).append(session)
-        self._read_to = head
-
     def of(self, session: str) -> list[str]:
         """Return the started sessions of a transcript's session: itself, and the branches that left it."""
-        self.refresh()
+        head = self.log.head().position
+        for stream in self.log.streams_with(SessionStarted.topic, after=self._read_to, upto=head):
+            started = session_of(stream) or ""
+            self._all.append(started)
+            if SIDE in started:
+                self._sides.setdefault(started.partition(SIDE)[0], []).append(started)
+        self._read_to = head
         own = [session] if self.log.first_event(session_stream(session)) is not None else []
         return own + self._sides.get(session, [])
 
