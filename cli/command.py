@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mnemolog.cli.terminal import Terminal
 
 
-Read = TypeVar("Read")
+Answer = TypeVar("Answer")
 
 
 def given_time(given: str, *, clock: Clock | None = None) -> datetime:
@@ -48,7 +48,7 @@ def position_or_time(value: str) -> int | datetime:
     return _read(parse_position_or_time, value, SystemClock())
 
 
-def _read(parse: Callable[..., Read], given: str, clock: Clock) -> Read:
+def _read(parse: Callable[..., Answer], given: str, clock: Clock) -> Answer:
     try:
         return parse("time", given, clock=clock)
     except errors.InvalidInput as error:
@@ -147,7 +147,6 @@ def opened_session(folder: Path, given: str) -> Iterator[Session]:
         yield session_called(store, given)
 
 
-Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=Result)
 Columns = Mapping[str, Callable[[Item], str]]
 """The names of the columns of a table, and what a result has in each."""

@@ -24,7 +24,7 @@ from mnemolog.forgetting.history import Certificate, ForgetReport, Requested
 from mnemolog.server.console import parameters
 from mnemolog.forgetting.results import Certificate, ForgetReport, Requested
 from mnemolog.server.console.history_page import EventLine
-from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.jobs import start_job
 from mnemolog.server.console.page import ConsoleRequest, PageRequest, Refused, action, redirect, view
 from mnemolog.server.console.rendering import excerpt, in_words
 from mnemolog.store import MemoryStore
@@ -210,7 +210,7 @@ async def forget(asked: ConsoleRequest) -> Response:
         hint = "Go back and type one of the two, exactly as it is shown."
         raise Refused(400, "Not confirmed", f"{what} Nothing was forgotten.", hint)
     work = partial(asked.caller.store.forget, **selection.call())
-    return await jobs_of(asked).start(
+    return await start_job(
         asked,
         "Forgetting",
         work,
@@ -314,4 +314,4 @@ async def lift_hold(asked: ConsoleRequest) -> Response:
 async def preview_retention(asked: ConsoleRequest) -> Response:
     """Look at what a run would forget now, in the background. Changes nothing."""
     work = partial(asked.caller.store.admin.apply_retention, dry_run=True)
-    return await jobs_of(asked).start(asked, "What retention would forget now", work, back="/retention")
+    return await start_job(asked, "What retention would forget now", work, back="/retention")

@@ -27,7 +27,7 @@ from mnemolog.operations.backup_files import noted_witnesses
 from mnemolog.projections.history.timeline import Moment, describe
 from mnemolog.projections.history.verify import witnesses_of
 from mnemolog.projections.read_models import FactChange, Switch
-from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.jobs import start_job
 from mnemolog.server.console.moment import as_of
 from mnemolog.server.console.page import ConsoleRequest, ListPage, PageRequest, Refused, action, view
 from mnemolog.server.console.rendering import in_words, url
@@ -232,7 +232,7 @@ async def verify(asked: ConsoleRequest) -> Response:
     """Check every digest, version and witness, in the background. Changes nothing."""
     expected, contents = asked.text("expect_head") or None, bool(asked.text("contents"))
     work = partial(asked.caller.store.verify, expect_head=expected, contents=contents)
-    return await jobs_of(asked).start(asked, "Verifying the history", work, back="/audit")
+    return await start_job(asked, "Verifying the history", work, back="/audit")
 
 
 class EventPage(Result, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 from starlette.responses import Response
@@ -57,100 +57,90 @@ class JobPage(msgspec.Struct, kw_only=True):
         return 0 if not self.total else min(100 * self.done // self.total, 100)
 
 
-class _Job:
+class _Job(NamedTuple):
     """One piece of work, and the caller who may see its page."""
 
+    owner: tuple[object, ...]
+    page: JobPage
+    began: float
     task: asyncio.Task[None]
-
-    def __init__(self, owner: tuple[object, ...], page: JobPage) -> None:
-        self.owner = owner
-        self._page = page
-        self._began = time.monotonic()
-
-    @property
-    def page(self) -> JobPage:
-        """The progress, and once it has ended the result."""
-        if self._page.state == "running":
-            self._page.seconds = time.monotonic() - self._began
-        return self._page
-
-    async def run(self, work: Work, shown_at: Callable[[str, Any], str]) -> None:
-        """Do the work, and keep its result or its error."""
-        page = self._page
-        try:
-            page.result = await work(progress=self._report)
-            page.kind, page.result_path = type(page.result).__name__, shown_at(page.id, page.result)
-        except errors.MnemologError as error:
-            page.error, page.hint = "; ".join((str(error), *getattr(error, "__notes__", ()))), error.hint
-        except asyncio.CancelledError:
-            page.error, page.hint = str(errors.StoreClosed()), errors.StoreClosed().hint
-            raise
-        except Exception as error:
-            structured_log.error("console.job_failed", job=page.id, error=error, **place_of(error))
-            page.error, page.hint = FAILED, REPORT_IT
-        finally:
-            page.seconds, page.state = self.page.seconds, "failed" if page.error else "done"
-
-    def _report(self, done: int, total: int) -> None:  # In the thread that works.
-        self._page.done, self._page.total = done, total
+    """Kept, so that it runs to its end."""
 
 
-class Jobs:
-    """The jobs of one server."""
+async def start_job(
+    asked: ConsoleRequest,
+    title: str,
+    work: Work,
+    *,
+    back: str,
+    shown_at: Callable[[str, Any], str] = lambda _job, _result: "",
+) -> Response:
+    """Start a job, and redirect to the page of its progress, or of its result if it is quick.
 
-    def __init__(self) -> None:
-        self._jobs: dict[str, _Job] = {}
+    `shown_at` returns the path of the page for the result, given the id of the job and the result; without it the
+    job's own page shows the result, with a link to the page `back`. Raises `Refused` while too many jobs run.
+    """
+    jobs = _jobs_of(asked)
+    ended = [id for id, job in jobs.items() if job.page.state != "running"]
+    if len(jobs) - len(ended) >= RUNNING_MAX:
+        what = f"It works on {RUNNING_MAX} other jobs."
+        raise Refused(503, "The server is busy", what, "Try again when one of them has ended.")
+    for id in ended[: max(len(jobs) + 1 - JOBS_MAX, 0)]:
+        del jobs[id]
+    page, began = JobPage(id=secrets.token_urlsafe(12), title=title, back=back), time.monotonic()
+    task = asyncio.create_task(_run(page, work, shown_at, began))
+    jobs[page.id] = _Job(_owner(asked), page, began, task)
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(asyncio.shield(task), QUICK_S)
+    return redirect(url(page.result_path or f"/jobs/{page.id}", {"scope": asked.scope}))
 
-    async def start(
-        self,
-        asked: ConsoleRequest,
-        title: str,
-        work: Work,
-        *,
-        back: str,
-        shown_at: Callable[[str, Any], str] = lambda _job, _result: "",
-    ) -> Response:
-        """Start a job, and redirect to the page of its progress, or of its result if it is quick.
 
-        `shown_at` returns the path of the page for the result, given the id of the job and the result; without it the
-        job's own page shows the result, with a link to the page `back`. Raises `Refused` while too many jobs run.
-        """
-        ended = [id for id, job in self._jobs.items() if job.page.state != "running"]
-        if len(self._jobs) - len(ended) >= RUNNING_MAX:
-            what = f"It works on {RUNNING_MAX} other jobs."
-            raise Refused(503, "The server is busy", what, "Try again when one of them has ended.")
-        for id in ended[: max(len(self._jobs) + 1 - JOBS_MAX, 0)]:
-            del self._jobs[id]
-        page = JobPage(id=secrets.token_urlsafe(12), title=title, back=back)
-        job = self._jobs[page.id] = _Job(_owner(asked), page)
-        job.task = asyncio.create_task(job.run(work, shown_at))
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(job.task), QUICK_S)
-        return redirect(url(page.result_path or f"/jobs/{page.id}", {"scope": asked.scope}))
+async def _run(page: JobPage, work: Work, shown_at: Callable[[str, Any], str], began: float) -> None:
+    """Do the work, and keep its result or its error."""
 
-    def page(self, asked: ConsoleRequest) -> JobPage:
-        """Return the page of the job in the path. Raises `Refused` for an unknown one and for that of another."""
-        job = self._jobs.get(asked.request.path_params["job"])
-        if job is None or job.owner != _owner(asked):
-            what = "It ended long ago, or the server was started again since."
-            hint = "Its effects, if it had any, are in the log: see the timeline."
-            raise Refused(404, "There is no such job", what, hint)
-        return job.page
+    def report(done: int, total: int) -> None:  # In the thread that works.
+        page.done, page.total = done, total
+
+    try:
+        page.result = await work(progress=report)
+        page.kind, page.result_path = type(page.result).__name__, shown_at(page.id, page.result)
+    except errors.MnemologError as error:
+        page.error, page.hint = "; ".join((str(error), *getattr(error, "__notes__", ()))), error.hint
+    except asyncio.CancelledError:
+        page.error, page.hint = str(errors.StoreClosed()), errors.StoreClosed().hint
+        raise
+    except Exception as error:
+        structured_log.error("console.job_failed", job=page.id, error=error, **place_of(error))
+        page.error, page.hint = FAILED, REPORT_IT
+    finally:
+        page.seconds, page.state = time.monotonic() - began, "failed" if page.error else "done"
+
+
+def job_page(asked: ConsoleRequest) -> JobPage:
+    """Return the page of the job in the path. Raises `Refused` for an unknown one and for that of another."""
+    job = _jobs_of(asked).get(asked.request.path_params["job"])
+    if job is None or job.owner != _owner(asked):
+        what = "It ended long ago, or the server was started again since."
+        hint = "Its effects, if it had any, are in the log: see the timeline."
+        raise Refused(404, "There is no such job", what, hint)
+    if job.page.state == "running":
+        job.page.seconds = time.monotonic() - job.began
+    return job.page
 
 
 def _owner(asked: ConsoleRequest) -> tuple[object, ...]:
     return asked.caller.token, asked.caller.actor, asked.caller.scopes
 
 
-def jobs_of(asked: ConsoleRequest) -> Jobs:
+def _jobs_of(asked: ConsoleRequest) -> dict[str, _Job]:
     """Return the jobs of the server that a request came to."""
     state = asked.request.app.state
     if not hasattr(state, "jobs"):
-        state.jobs = Jobs()
-    return cast(Jobs, state.jobs)
+        state.jobs = {}
+    return cast(dict[str, _Job], state.jobs)
 
 
 @page("/jobs/{job}", title="Work in progress", template="job.html")
 async def job(asked: PageRequest) -> JobPage:
     """Show the progress of a job, and its result."""
-    return jobs_of(asked).page(asked)
+    return job_page(asked)

@@ -28,7 +28,7 @@ from mnemolog.projections.context.answer import digest_of
 from mnemolog.projections.context.packing import counter_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.sql.shown import receipts_of
-from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.jobs import job_page, start_job
 from mnemolog.server.console.moment import as_of
 from mnemolog.server.console.page import (
     ConsoleRequest,
@@ -315,13 +315,13 @@ async def ask(asked: ConsoleRequest) -> Response:
         return await run_in("background", store, partial(work, progress=progress))
 
     title = "Asking again what the memory was asked"
-    return await jobs_of(asked).start(asked, title, ask_again, back="/review", shown_at=lambda job, _: f"/review/{job}")
+    return await start_job(asked, title, ask_again, back="/review", shown_at=lambda job, _: f"/review/{job}")
 
 
 @page("/review/{job}", title=TITLE, template="review.html")
 async def review(asked: PageRequest) -> ReviewPage:
     """Show the answers that would be different today, those on which most relied first, and one of them to judge."""
-    found = jobs_of(asked).page(asked).result
+    found = job_page(asked).result
     if not isinstance(found, Review):
         raise Refused(404, "There is no such review", "It has not ended, or it is other work.", "Look at its own page.")
     within, wanted = asked.limited(asked.caller.store), asked.position("receipt")

@@ -20,7 +20,7 @@ from mnemolog.operations.service import Status
 from mnemolog.projections.maintenance.context import PRESENT
 from mnemolog.projections.quarantine import MEANS, Drift, QuarantinedItem
 from mnemolog.results import Model
-from mnemolog.server.console.jobs import jobs_of
+from mnemolog.server.console.jobs import start_job
 from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, redirect, view
 from mnemolog.store import MemoryStore
 
@@ -155,14 +155,14 @@ def _summary(status: Status, report: DoctorReport | None, parts: tuple[Part, ...
 async def check(asked: ConsoleRequest) -> Response:
     """Read every byte of the projections, in the background. Mends nothing."""
     work = partial(asked.caller.store.admin.doctor, deep=True)
-    return await jobs_of(asked).start(asked, "Checking every byte", work, back="/health")
+    return await start_job(asked, "Checking every byte", work, back="/health")
 
 
 @action("/health/fix", title="Mend", verb="admin", whole=True)
 async def fix(asked: ConsoleRequest) -> Response:
     """Mend what `doctor` can mend, in the background."""
     work = partial(asked.caller.store.admin.doctor, fix=True)
-    return await jobs_of(asked).start(asked, "Mending what can be mended", work, back="/health")
+    return await start_job(asked, "Mending what can be mended", work, back="/health")
 
 
 DAYS_MAX: Final = 3_650
