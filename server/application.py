@@ -126,8 +126,7 @@ async def _serve(
     The caller closes the store: then all that was acknowledged is durable.
     """
     quieten()
-    _open_more_files()
-    _return_memory()
+    _prepare_process()
     tls, ends = config.tls(), config.certificate_ends()
 
     def read_again() -> None:
@@ -199,17 +198,14 @@ class _Server(uvicorn.Server):
         structured_log.info("http.stopped", cancelled=self._guard.running)
 
 
-def _open_more_files() -> None:
-    """Let the process open as many files as it may: each connection is one."""
+def _prepare_process() -> None:
+    """Let the process open as many files as it may: each connection is one. And let glibc give large blocks back.
+
+    By default each thread comes to keep those of old requests. See mallopt(3): without a set `M_MMAP_THRESHOLD`, the
+    size from which blocks are given back grows up to 32 MiB.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # Some systems refuse what they name as the limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
-
-
-def _return_memory() -> None:
-    """Let glibc give large blocks back to the system. By default each thread comes to keep those of old requests.
-
-    See mallopt(3): without a set `M_MMAP_THRESHOLD`, the size from which blocks are given back grows up to 32 MiB.
-    """
     with suppress(OSError, AttributeError):  # Another libc.
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)

@@ -46,7 +46,7 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import Checkpoint, SwitchPreview
 from mnemolog.server.client.connection import Call, Connection
-from mnemolog.server.http.routes import BY_METHOD, LEFT_OUT, LEFT_OUT_ARGUMENTS, ROUTES, HttpOperation
+from mnemolog.server.http.routes import BY_METHOD, FILES, LEFT_OUT, LEFT_OUT_ARGUMENTS, ROUTES, HttpOperation
 from mnemolog.server.http.serialization import (
     PAGE_MAX,
     WAITS,
@@ -104,7 +104,9 @@ class ClientOperation:
             query=[] if self._in_body else [pair for name, value in sent.items() for pair in _query(name, value)],
             body=to_json(sent) if self._in_body else None,
             key=secrets.token_hex(KEY_BYTES) if self.operation.verb == "record" else None,
-            repeatable=self.operation.verb in ("read", "record") or self.operation.http in ("GET", "PUT", "DELETE"),
+            # What was received of a file cannot be taken back.
+            repeatable=self.operation.method not in FILES
+            and (self.operation.verb in ("read", "record") or self.operation.http in ("GET", "PUT", "DELETE")),
             lasts_s=sum(checked_number(name, given[name]) for name in WAITS & given.keys()),
             takes_long=self.takes_long,
         )

@@ -312,7 +312,6 @@ class RemoteAudit(Remote, AuditService):
     ) -> LogExport:
         """Write the log of the server to a file of this machine. See `AuditService`; `progress` is not called."""
         call = BY_NAME["audit.export"].call({"after": after, "upto": upto})
-        call = msgspec.structs.replace(call, repeatable=False)  # What was written cannot be taken back.
         with _to_write(file, replace=replace) as opened:
             receive = partial(exported_into, file=opened, url=self._connection.url)
             report: LogExport = self._connection.send(call, receive)
@@ -329,7 +328,6 @@ class RemoteAudit(Remote, AuditService):
     ) -> SubjectFile:
         """Write a person's file to this machine. See `AuditService`; `progress` is not called."""
         call = BY_NAME["audit.subject"].call({"scope": scope, "as_of": as_of})
-        call = msgspec.structs.replace(call, repeatable=False)  # What was received cannot be taken back.
         with _to_write(file, replace=replace) as opened, TemporaryFile() as received:
             self._connection.send(call, lambda answer: received.writelines(answer.iter_bytes()))
             try:

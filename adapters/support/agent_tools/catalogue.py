@@ -244,10 +244,21 @@ async def recall(
     exchange: Annotated[bool, Meta(description="Add the reply to a hit, or what it replies to.")] = False,
 ) -> Recalled:
     """Return the turns that answer a question. By text search only while the model takes long to load."""
-    limits = _times(memory, since=since, until=until, as_of=as_of) | {"min_relevance": min_relevance}
-    limits |= {"asked_in": await _found(memory, None) if session is None else session}
-    limits |= {"order": order, "about": about, "scope": scope, "session": session, "lineage": session is not None}
-    found = await memory.store.recall(query, k, wait_for_model=await memory.is_loaded(), exchange=exchange, **limits)
+    limits = _times(memory, since=since, until=until, as_of=as_of)
+    found = await memory.store.recall(
+        query,
+        k,
+        scope=scope,
+        session=session,
+        lineage=session is not None,
+        min_relevance=min_relevance,
+        order=order,
+        about=about,
+        exchange=exchange,
+        asked_in=await _found(memory, None) if session is None else session,
+        wait_for_model=await memory.is_loaded(),
+        **limits,
+    )
     below = f"{found.left_out} left out: relevance below {found.min_relevance:g}" if found.left_out else ""
     if not found.hits:
         return Recalled(note=f"{NOTHING} ({below})" if below else NOTHING)
@@ -274,8 +285,12 @@ async def context(
 ) -> str:
     """Return the working memory of the session, and what was said that has to do with the query, as text."""
     held = await _found(memory, session)
-    how: dict[str, Any] = {"scope": scope, **_times(memory, as_of=as_of), "wait_for_model": await memory.is_loaded()}
-    how["cover"] = cover
+    how: dict[str, Any] = {
+        "scope": scope,
+        "cover": cover,
+        "wait_for_model": await memory.is_loaded(),
+        **_times(memory, as_of=as_of),
+    }
     if session is None and held is not None:
         found = await held.context(query, tokens, **how)
     else:
