@@ -62,6 +62,8 @@ Named = Annotated[
 
 
 WHEN: Final = "POSITION|TIME"
+TEXT_INDENT: Final = "   │ "
+"""Begins every line of a text below the line that says what it is: no text can look like another such line."""
 
 At = Annotated[
     Any,

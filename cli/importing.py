@@ -18,6 +18,7 @@ from mnemolog.adapters.importers.import_files import FilePreview, ImportReport, 
 from mnemolog.audit.exports import LogImport, import_log, is_log_export
 from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, fail
 from mnemolog.cli.command import (
+    TEXT_INDENT,
     DryRun,
     Phase,
     answer,
@@ -52,7 +53,6 @@ _NOT_MAPPED: Final = {
 """Where parts of a turn come from if no field holds them."""
 _REFUSED_SHOWN: Final = 20
 _REASONS_SHOWN: Final = 12
-_PREVIEW_MARGIN: Final = "   │ "
 
 
 def _existing(given: str) -> Path:
@@ -240,7 +240,7 @@ def _show_preview(preview: FilePreview) -> None:
         about = [session, who, dated(turn.said_at) if turn.said_at else "no time", scope, turn.where]
         out.line(f"{number}. ", (", ".join(part for part in about if part), "dim"))
         rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
-        out.text(_PREVIEW_MARGIN, text=turn.text[:TEXT_CHARACTERS_SHOWN] + rest, full=True, margin=_PREVIEW_MARGIN)
+        out.text(TEXT_INDENT, text=turn.text[:TEXT_CHARACTERS_SHOWN] + rest, full=True, margin=TEXT_INDENT)
     _show_left_out(preview.left_out)
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)

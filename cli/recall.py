@@ -27,6 +27,7 @@ from mnemolog.cli.app import (
     typed,
 )
 from mnemolog.cli.command import (
+    TEXT_INDENT,
     WHEN,
     AfterPosition,
     AsOf,
@@ -59,8 +60,6 @@ from mnemolog.projections.recall.phrases import Search, search_for
 from mnemolog.projections.recall.question import TEXT, VECTOR, TurnFilters
 from mnemolog.store import MemoryStore
 
-TEXT_INDENT: Final = "   │ "
-"""Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
 BEFORE_PHRASE: Final = 40
 """Characters that are shown before a phrase."""
 NOTHING_FITS: Final = "nothing fits the question well"

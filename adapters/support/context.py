@@ -9,9 +9,7 @@ import msgspec
 
 from mnemolog.adapters.support.framework_sessions import has_pending_undo
 from mnemolog.adapters.support.store_access import visible_of
-from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.domain.values import RECALL_K_MAX
-from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.projections.context.answer import day, indented, label
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit

@@ -14,9 +14,7 @@ from mnemolog.application.visible_events import VisibleEvents
 from mnemolog.audit.exports import export_lines
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.export import encoded
-from mnemolog.domain.scope import Boundary
-from mnemolog.domain.values import ORIGIN, Clock, When
-from mnemolog.domain.position import ORIGIN, When
+from mnemolog.domain.values import ORIGIN, When
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql import opening

@@ -19,8 +19,6 @@ import httpx2
 import msgspec
 
 from mnemolog.audit.exports import LogExport
-from mnemolog.domain import errors
-from mnemolog.audit.results import LogExport
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, StoreError
 from mnemolog.domain.events import EVENT_TYPES, Event, ForeignEvent, Forgotten, RecordedEvent

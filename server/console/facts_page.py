@@ -12,11 +12,9 @@ from mnemolog.application.facts import FactWhen
 from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import AssertFact
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.proposals import Proposal
 from mnemolog.domain.result import Result
-from mnemolog.domain.values import INTEGER_MAX
+from mnemolog.domain.values import INTEGER_MAX, ORIGIN, Position
 from mnemolog.projections.read_models import Fact
 from mnemolog.server.console.page import ConsoleRequest, PageRequest, action, local_target, redirect, view
 from mnemolog.server.console.rendering import url

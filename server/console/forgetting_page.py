@@ -21,8 +21,6 @@ from mnemolog.domain.session import session_of
 from mnemolog.domain.values import ORIGIN, Position, to_datetime
 from mnemolog.forgetting import history
 from mnemolog.forgetting.history import Certificate, ForgetReport, Requested
-from mnemolog.server.console import parameters
-from mnemolog.forgetting.results import Certificate, ForgetReport, Requested
 from mnemolog.server.console.history_page import EventLine
 from mnemolog.server.console.jobs import start_job
 from mnemolog.server.console.page import ConsoleRequest, PageRequest, Refused, action, redirect, view

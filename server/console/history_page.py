@@ -10,11 +10,8 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from mnemolog.adapters.support.store_access import boundary_of, events_of, read, session_list_of, visible_of
 from mnemolog.audit.diff import Diff, SessionDiff
 from mnemolog.audit.verification import StoredEvent
-from mnemolog.adapters.support.store_access import boundary_of, events_of, session_list_of, visible_of
-from mnemolog.audit.results import Diff, SessionDiff, StoredEvent
 from mnemolog.domain.choices import Activation
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import ContextServed, FactAsserted, RecallJudged, RecallServed, TurnRecorded

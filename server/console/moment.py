@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-from mnemolog.adapters.support.store_access import boundary_of, clock_of, events_of, session_list_of, visible_of
 from mnemolog.domain.result import Result
 from mnemolog.domain.values import (
-from mnemolog.domain.position import (
     ORIGIN,
     Micros,
     Position,

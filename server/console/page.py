@@ -15,11 +15,9 @@ from starlette.responses import RedirectResponse, Response
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import Pool, run_in
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import checked_whole, quoted
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.tokens import Verb
-from mnemolog.domain.values import Position
+from mnemolog.domain.values import ORIGIN, Position, checked_whole, quoted
 from mnemolog.server.console.moment import AsOf
 from mnemolog.server.http.authentication import Caller
 from mnemolog.server.http.serialization import fields_of

@@ -17,7 +17,7 @@ from ipaddress import ip_address, ip_network
 from math import ceil
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
@@ -29,7 +29,6 @@ from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import run_in
 from mnemolog.application.session_service import without_scope_warnings
-from mnemolog.domain import tokens
 from mnemolog.domain.errors import InvalidInput, LogUnreachable, MnemologError, StoreClosed
 from mnemolog.domain.events import TokenCreated
 from mnemolog.domain.request import acting_as
@@ -43,7 +42,7 @@ from mnemolog.server.http.problems import RequestRefused, problem_response
 from mnemolog.server.http.routes import MCP_PATH, PREFIX, SCOPE_HEADER
 from mnemolog.store import MemoryStore
 
-VERBS: Final = frozenset[Verb](tokens.VERBS)
+VERBS: Final = frozenset[Verb](get_args(Verb))
 LOCAL: Final = "local"
 """The actor of requests without a token, which only a server that this machine alone can reach answers."""
 REFUSED_S: Final = 0.05

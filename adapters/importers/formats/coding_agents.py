@@ -27,8 +27,8 @@ from mnemolog.adapters.importers.turn import (
     why_left_out,
 )
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import checked_whole
 from mnemolog.domain.message import Role, calls_in, content_text, results_in
+from mnemolog.domain.values import checked_whole
 
 TYPES_READ: Final = ("user", "assistant")
 

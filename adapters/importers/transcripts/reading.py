@@ -30,8 +30,6 @@ from mnemolog.adapters.importers.turn import Entry, KeyMaker, MakeReader, Messag
 from mnemolog.adapters.support.store_access import open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.display import Bytes
-from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.values import ORIGIN
 from mnemolog.infra.runtime.files import lock_file, open_file

@@ -22,8 +22,6 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.errors import MnemologError, Remedy, in_python, spelled
-from mnemolog.domain.position import Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.values import Position
 from mnemolog.projections.projector import START_DELAY_S

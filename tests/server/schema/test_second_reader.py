@@ -1,4 +1,4 @@
-"""A reader in TypeScript, written from docs/format*.md alone: it reads what we read, and says where a log is damaged."""
+"""A TypeScript reader, written from docs/format*.md alone: it reads what we read, and says where a log is damaged."""
 
 import json
 import shutil
