@@ -176,3 +176,10 @@ def store(folder, clock, encoder):
     """An empty store with a fake model. `log` opens the same folder."""
     with MemoryStore.open(folder, model=encoder, clock=clock, background=False) as store:
         yield store
+
+
+@pytest.fixture
+def bare(folder, clock):
+    """An empty store without a model: turns are found by their words alone."""
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        yield store

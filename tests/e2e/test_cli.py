@@ -20,6 +20,7 @@ from mnemolog.domain.switching import agent_stream
 from mnemolog.infra.version import this_version
 from tests.e2e.conftest import Ran
 from tests.integration.test_encoder import tiny_model
+from tests.pages import ROOT
 
 pytestmark = pytest.mark.local
 
@@ -403,7 +404,6 @@ def test_help_and_errors_take_no_time(two_sessions):
         assert "'mnemolog.store'" not in loaded
 
 
-ROOT = Path(__file__).parents[2]
 
 
 def interrupted(function: str, n: int, *arguments: object) -> str:

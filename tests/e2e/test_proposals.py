@@ -7,12 +7,6 @@ from mnemolog.domain import errors
 from mnemolog.domain.proposals import OPEN_OF_ACTOR_MAX
 from mnemolog.domain.values import Micros, to_datetime
 from mnemolog.types import AssertFact, DistrustSources, EndStanding, Forget, RetractFact
-from tests.support import FakeClock
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -6,13 +6,9 @@ from mnemolog import MemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.values import Micros, to_datetime
 from tests.support import FakeClock
+from mnemolog.domain.position import Micros, to_datetime
 
 DAY = 86_400_000_000
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -12,12 +12,6 @@ HEADING = "Standing (said by the user):"
 
 
 @pytest.fixture
-def encoder():
-    """No model: turns are found by their words alone."""
-    return
-
-
-@pytest.fixture
 def chat(store):
     """A session of a scope."""
     return store.session("chat", scope=SCOPE)

@@ -16,12 +16,6 @@ NOON = datetime(2026, 3, 16, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture
-def encoder():
-    """No model: turns are found by their words alone."""
-    return
-
-
 @pytest.fixture(autouse=True)
 def berlin(monkeypatch):
     """The machine is in Berlin, in March 2026 an hour ahead of UTC. Nothing depends on it."""
