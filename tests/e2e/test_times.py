@@ -32,9 +32,9 @@ def clock():
 
 
 @pytest.fixture
-def trip(store, clock):
+def trip(bare, clock):
     """One event at each full hour from noon on: the start, then five turns, at positions 1 to 6."""
-    trip = store.start_session("trip")
+    trip = bare.start_session("trip")
     for hour in range(1, 6):
         clock.advance(seconds=3600)
         trip.record("user", f"tea at {hour}")
@@ -45,14 +45,14 @@ def texts(turns):
     return [turn.text for turn in turns]
 
 
-def test_position_at_is_that_of_the_last_event_recorded_by_then(store, trip, tmp_path):
+def test_position_at_is_that_of_the_last_event_recorded_by_then(bare, trip, tmp_path):
     """0 before the first event, the head for any time after the last; events at that very moment included."""
-    assert [store.position_at(NOON + hours * HOUR) for hours in range(7)] == [1, 2, 3, 4, 5, 6, 6]
-    assert store.position_at(NOON - timedelta(microseconds=1)) == 0
-    assert store.position_at(NOON + 2 * HOUR - timedelta(microseconds=1)) == 2
-    assert store.position_at("2999-01-01") == 6
-    assert store.position_at("2026-03-16T14:30") == store.position_at("2026-03-16T14:30Z") == 3
-    assert (store.position_at(date(2026, 3, 16)), store.position_at("2026-03-17")) == (0, 6)
+    assert [bare.position_at(NOON + hours * HOUR) for hours in range(7)] == [1, 2, 3, 4, 5, 6, 6]
+    assert bare.position_at(NOON - timedelta(microseconds=1)) == 0
+    assert bare.position_at(NOON + 2 * HOUR - timedelta(microseconds=1)) == 2
+    assert bare.position_at("2999-01-01") == 6
+    assert bare.position_at("2026-03-16T14:30") == bare.position_at("2026-03-16T14:30Z") == 3
+    assert (bare.position_at(date(2026, 3, 16)), bare.position_at("2026-03-17")) == (0, 6)
     with MemoryStore.open(tmp_path / "empty", model=None) as empty:
         assert empty.position_at("2026-03-16") == 0
 
@@ -94,72 +94,72 @@ def test_where_a_clock_was_set_back_position_at_still_fits_and_does_not_change_l
             assert {moment: log.position_at(moment) for moment in answers} == answers
 
 
-def test_replay_diff_at_and_recall_take_a_time(store, trip):
+def test_replay_diff_at_and_recall_take_a_time(bare, trip):
     """Each answers as for the position of that time: as a datetime, a date or ISO text."""
     then = NOON + 2 * HOUR
-    assert store.replay(to=then) == store.replay(to=3) == store.replay(to="2026-03-16 14:00")
-    assert store.replay(to=date(2026, 3, 17)) == store.replay()
-    assert store.audit.diff(then, NOON + 4 * HOUR) == store.audit.diff(3, 5)
-    assert store.audit.diff("2026-03-16T14:00").before.position == 3
+    assert bare.replay(to=then) == bare.replay(to=3) == bare.replay(to="2026-03-16 14:00")
+    assert bare.replay(to=date(2026, 3, 17)) == bare.replay()
+    assert bare.audit.diff(then, NOON + 4 * HOUR) == bare.audit.diff(3, 5)
+    assert bare.audit.diff("2026-03-16T14:00").before.position == 3
     assert trip.at(then).position == 3
     assert texts(trip.at("2026-03-16T14:00Z").turns()) == ["tea at 1", "tea at 2"]
-    assert {hit.position for hit in store.recall("tea", as_of=then).hits} == {2, 3}
+    assert {hit.position for hit in bare.recall("tea", as_of=then).hits} == {2, 3}
     assert {hit.position for hit in trip.recall("tea", as_of="2026-03-16 14:00").hits} == {2, 3}
-    assert store.recall("tea", as_of=then).as_of == 3
-    first = store.recall("tea", k=1, as_of=then)
-    assert store.recall("tea", k=1, as_of=then, after=first.next).as_of == 3
+    assert bare.recall("tea", as_of=then).as_of == 3
+    first = bare.recall("tea", k=1, as_of=then)
+    assert bare.recall("tea", k=1, as_of=then, after=first.next).as_of == 3
 
 
-def test_what_was_said_before_the_log_began_has_its_own_time(store, trip):
+def test_what_was_said_before_the_log_began_has_its_own_time(bare, trip):
     """In sessions and timelines. A recall as of such a time says how to ask for it; one as of position 0 is empty."""
-    told = store.session("told")
+    told = bare.session("told")
     told.record("user", "green tea", said_at=NOON - 9 * HOUR)
     told.record("user", "black tea", said_at=NOON - 8 * HOUR)
-    of_trip, of_told = store.sessions()
+    of_trip, of_told = bare.sessions()
     assert (of_told.said_from, of_told.said_until) == (NOON - 9 * HOUR, NOON - 8 * HOUR)
     assert (of_told.is_of_the_past, of_trip.is_of_the_past) == (True, False)
-    (*_, last) = store.audit.timeline()
+    (*_, last) = bare.audit.timeline()
     assert (last.said_at, "(said 2026-03-16 04:00:00Z)" in str(last)) == (NOON - 8 * HOUR, True)
     with pytest.raises(
         InvalidInput, match="nothing was recorded by then: the log begins at 2026-03-16 12:00Z"
     ) as refused:
-        store.recall("tea", as_of="2026-03-16 05:00")
+        bare.recall("tea", as_of="2026-03-16 05:00")
     assert refused.value.hint.startswith("to ask by the time of saying, use ")
     assert "until" in refused.value.hint
-    assert texts(store.recall("tea", until="2026-03-16 05:00").hits) == ["green tea", "black tea"]
-    assert not store.recall("tea", as_of=0).hits
+    assert texts(bare.recall("tea", until="2026-03-16 05:00").hits) == ["green tea", "black tea"]
+    assert not bare.recall("tea", as_of=0).hits
 
 
-def test_events_turns_timeline_and_export_take_times(store, trip, tmp_path):
+def test_events_turns_timeline_and_export_take_times(bare, trip, tmp_path):
     """From after the one up to the other; `before` leaves out what was recorded at that very moment."""
     one, three = NOON + HOUR, NOON + 3 * HOUR
-    assert [event.position for event in store.events(after=one, upto=three)] == [3, 4]
+    assert [event.position for event in bare.events(after=one, upto=three)] == [3, 4]
     assert (
-        texts(trip.turns(after=one)) == texts(store.turns(trip.id, after=one)) == [f"tea at {n}" for n in (2, 3, 4, 5)]
+        texts(trip.turns(after=one)) == texts(bare.turns(trip.id, after=one)) == [f"tea at {n}" for n in (2, 3, 4, 5)]
     )
     assert texts(trip.turns(before=three)) == ["tea at 1", "tea at 2"]
     assert texts(trip.at(three).turns(after=one)) == ["tea at 2", "tea at 3"]
-    assert [item.position for item in store.audit.timeline(after=one, upto=three)] == [3, 4]
-    assert store.audit.export(tmp_path / "log.jsonl", after=0, upto=three).events == 4
+    assert [item.position for item in bare.audit.timeline(after=one, upto=three)] == [3, 4]
+    assert bare.audit.export(tmp_path / "log.jsonl", after=0, upto=three).events == 4
 
 
-def test_a_rewind_to_a_time_hides_what_was_recorded_after_it(store, trip, clock):
+def test_a_rewind_to_a_time_hides_what_was_recorded_after_it(bare, trip, clock):
     """Also where events of other sessions were the last ones, where turns are hidden already, and dry."""
-    other = store.start_session("other")
+    other = bare.start_session("other")
     clock.advance(seconds=3600)
     other.record("user", "elsewhere")
     assert trip.rewind(to="2026-03-17") == 0
     assert trip.rewind(to=NOON + 3 * HOUR, dry_run=True) == trip.rewind(to=NOON + 3 * HOUR) == 2
     assert trip.rewind(to=NOON + 5 * HOUR) == 0
     assert texts(trip.turns()) == ["tea at 1", "tea at 2", "tea at 3"]
-    assert store.switch(reason="rewind", session=trip, at="2026-03-16T14:30").turns()[-1].text == "tea at 2"
+    assert bare.switch(reason="rewind", session=trip, at="2026-03-16T14:30").turns()[-1].text == "tea at 2"
 
 
-def test_a_branch_and_a_switch_take_a_time(store, trip):
+def test_a_branch_and_a_switch_take_a_time(bare, trip):
     """They see what was recorded by then. A checkpoint that is called like a time comes first."""
     assert texts(trip.branch(at=NOON + HOUR).turns()) == ["tea at 1"]
-    assert texts(store.switch(reason="branch", session=trip, at="2026-03-16 14:00").turns()) == ["tea at 1", "tea at 2"]
-    assert texts(store.switch(reason="rewind", session=trip, to="new", at=NOON + HOUR).turns()) == ["tea at 1"]
+    assert texts(bare.switch(reason="branch", session=trip, at="2026-03-16 14:00").turns()) == ["tea at 1", "tea at 2"]
+    assert texts(bare.switch(reason="rewind", session=trip, to="new", at=NOON + HOUR).turns()) == ["tea at 1"]
     trip.checkpoint("2026-03-16 13:00")
     assert len(trip.branch(at="2026-03-16 13:00").turns()) == 5
     assert len(trip.branch(at="2026-03-16T13:00").turns()) == 1
@@ -167,17 +167,17 @@ def test_a_branch_and_a_switch_take_a_time(store, trip):
         trip.branch(at="soon")
 
 
-def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
+def test_a_session_that_did_not_exist_then_says_when_it_began(bare, trip):
     """With the position and the time of its beginning."""
     calls = (
         lambda when: trip.at(when),
         lambda when: trip.branch(at=when),
         lambda when: trip.rewind(to=when),
         lambda when: trip.recall("tea", as_of=when),
-        lambda when: store.switch(reason="branch", session=trip, at=when),
-        lambda when: store.switch(reason="rewind", session=trip, at=when),
+        lambda when: bare.switch(reason="branch", session=trip, at=when),
+        lambda when: bare.switch(reason="rewind", session=trip, at=when),
     )
-    with nothing_written(store):
+    with nothing_written(bare):
         for call in calls:
             for when in ("2026-03-16 11:59", 0):
                 with pytest.raises(OutsideSession, match=r"began at position 1, on 2026-03-16 12:00:00\+00:00"):
@@ -185,21 +185,21 @@ def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
 
 
 @pytest.mark.local
-def test_a_value_that_is_neither_a_position_nor_a_time_is_refused_with_what_was_expected(store, trip):
+def test_a_value_that_is_neither_a_position_nor_a_time_is_refused_with_what_was_expected(bare, trip):
     """With the argument's name, and an example of both."""
     calls = [
-        ("to", lambda wrong: store.replay(to=wrong)),
+        ("to", lambda wrong: bare.replay(to=wrong)),
         ("at", lambda wrong: trip.at(wrong)),
-        ("as_of", lambda wrong: store.recall("tea", as_of=wrong)),
-        ("before", lambda wrong: store.audit.diff(wrong)),
-        ("after", lambda wrong: store.audit.receipts(after=wrong)),
-        ("upto", lambda wrong: list(store.events(upto=wrong))),
+        ("as_of", lambda wrong: bare.recall("tea", as_of=wrong)),
+        ("before", lambda wrong: bare.audit.diff(wrong)),
+        ("after", lambda wrong: bare.audit.receipts(after=wrong)),
+        ("upto", lambda wrong: list(bare.events(upto=wrong))),
     ]
     beyond_the_head = [
         ("before", lambda wrong: trip.turns(before=wrong)),
         ("after", lambda wrong: trip.turns(after=wrong)),
-        ("after", lambda wrong: store.turns("trip", after=wrong)),
-        ("after", lambda wrong: list(store.events(after=wrong))),
+        ("after", lambda wrong: bare.turns("trip", after=wrong)),
+        ("after", lambda wrong: list(bare.events(after=wrong))),
     ]
     for field, call in calls + beyond_the_head:
         with pytest.raises(InvalidInput, match=f"^{field}: expected a position such as 1200, got bool"):
@@ -213,13 +213,13 @@ def test_a_value_that_is_neither_a_position_nor_a_time_is_refused_with_what_was_
         with pytest.raises(InvalidInput, match=f"^{field}: position 7 is not in this log, which ends at 6"):
             call(7)
     with pytest.raises(InvalidInput, match="expected a position"):
-        store.recall("tea", min_position=NOON)
+        bare.recall("tea", min_position=NOON)
 
 
 @pytest.fixture
-def memory(folder, store, trip):
+def memory(folder, bare, trip):
     """The folder of the store with that trip, closed."""
-    store.close()
+    bare.close()
     return folder
 
 
@@ -296,32 +296,32 @@ def test_the_command_line_shows_times_with_their_zone_as_it_reads_them(run, memo
     assert "2026-03-17 09:30Z" in run("show", memory, "trip").stdout
 
 
-def test_record_and_recall_take_text_and_dates_for_times(store):
+def test_record_and_recall_take_text_and_dates_for_times(bare):
     """`said_at`, `since` and `until`: UTC without a zone; a date is its start."""
-    session = store.start_session("a")
+    session = bare.start_session("a")
     session.record("user", "tea early", said_at="2026-03-16T12:00Z")
-    store.record(session.id, "user", "tea late", said_at="2026-03-18 09:30")
+    bare.record(session.id, "user", "tea late", said_at="2026-03-18 09:30")
     assert [turn.said_at for turn in session.turns()] == [NOON, datetime(2026, 3, 18, 9, 30, tzinfo=UTC)]
-    assert {hit.text for hit in store.recall("tea", since="2026-03-17").hits} == {"tea late"}
-    assert {hit.text for hit in store.recall("tea", until=date(2026, 3, 17)).hits} == {"tea early"}
+    assert {hit.text for hit in bare.recall("tea", since="2026-03-17").hits} == {"tea late"}
+    assert {hit.text for hit in bare.recall("tea", until=date(2026, 3, 17)).hits} == {"tea early"}
     assert {hit.text for hit in session.recall("tea", since="2026-03-18 09:30").hits} == {"tea late"}
 
 
 @pytest.fixture
-def march(store, clock):
+def march(bare, clock):
     """A conversation of the first of March that was recorded on the sixteenth, and one of that day without said times.
 
     Positions: 1 starts the first, 2 and 3 are its turns, 4 starts the second, 5 and 6 are its turns.
     """
-    first = store.start_session("first")
+    first = bare.start_session("first")
     for hour in (9, 10):
         clock.advance(seconds=3600)
         first.record("user", f"tea of March at {hour}", said_at=f"2026-03-01 {hour:02}:00")
-    second = store.start_session("second")
+    second = bare.start_session("second")
     for hour in (3, 4):
         clock.advance(seconds=3600)
         second.record("user", f"tea of today at {hour}")
-    return store
+    return bare
 
 
 @pytest.mark.local
