@@ -1,14 +1,23 @@
-"""Filters, pages and context_turns of a recall, each against a list comprehension over all turns."""
+"""Filters, pages and context_turns of a recall, each against a list comprehension over all turns. Turns that hold a phrase, found by a scan: in the order of the log, complete, and never a forgotten one. What is recalled as of an offset is what was recalled when the log ended there: random histories.
+
+Whoever asks, after every step the answers are kept. At the end each is asked for again as of its offset, by the
+store that was there all the time and by one that has nothing but the log."""
 
 import inspect
+import shutil
+import tempfile
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from mnemolog import InvalidInput, LimitExceeded, MemoryStore, UnknownSession, Weights
-from tests.support import FakeClock, HashEncoder, nothing_written
+from mnemolog import InvalidInput, LimitExceeded, MemoryStore, NewTurn, UnknownSession, Weights
+from mnemolog.projections.recall import phrases
+from tests.support import FakeClock, HalfEncoder, HashEncoder, nothing_written
 
 EVERYTHING = 1_000
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -365,3 +374,236 @@ def test_the_defaults_that_a_signature_shows_are_those_of_a_call(store):
     for method in (store.recall, session.recall):
         shown = {name: item.default for name, item in inspect.signature(method).parameters.items() if name != "query"}
         assert method("tea", **shown) == method("tea")
+
+
+@pytest.fixture
+def trip(store):
+    """A session that speaks of ferries."""
+    trip = store.start_session("trip", scope="acme/alice")
+    trip.record("user", "Could we take the ferry at nine?", speaker="Alice")
+    trip.record("assistant", "The FERRY leaves at ten.")
+    trip.record("user", "Then a train.", speaker="Alice")
+    return trip
+
+
+def texts(turns):
+    return [turn.text for turn in turns]
+
+
+def test_the_turns_that_hold_a_phrase_are_listed_in_order_of_time(store, trip):
+    """With their positions; case does not count."""
+    found = store.find("the ferry")
+    assert [turn.position for turn in found] == [2, 3]
+    assert store.find("erry leav") == [found[1]], "within words: a recall looks for whole words and their stems"
+    assert store.find("no such thing") == []
+    with pytest.raises(InvalidInput, match="text: empty"):
+        store.find("")
+
+
+@pytest.mark.parametrize(
+    ("said", "phrases", "other"),
+    [
+        ('It costs "5.00" (*) [sic] 里斯本 🎂', ('"5.00" (*)', "[sic]", "斯", "🎂", "(*)", "5.0"), "5x00"),
+        ("ΟΔΟΣ Straße ÇA İstanbul", ("οδος", "οδοσ", "STRAßE", "ça", "istanbul", "STRA"), "ca"),
+    ],
+    ids=["no syntax", "any case"],
+)
+def test_a_phrase_is_no_syntax_and_has_any_case_in_any_script(store, trip, said, phrases, other):
+    """Letters that have several small forms are the same too, and an accent is not left out."""
+    trip.record("user", said)
+    for phrase in phrases:
+        assert len(store.find(phrase)) == 1, phrase
+    assert store.find(other) == []
+
+
+def test_each_page_starts_where_the_last_one_ended(store, monkeypatch):
+    """However many turns are read at once."""
+    monkeypatch.setattr(phrases, "POSITIONS_PER_READ", 7)
+    session = store.start_session("s")
+    for number in range(50):
+        session.record("user", f"tea {number}" if number % 3 else f"coffee {number}")
+    pages, after = [], 0
+    while page := store.find("tea", after=after, limit=4):
+        assert len(page) <= 4
+        pages, after = [*pages, *page], page[-1].position
+    assert pages == store.find("tea")
+    assert len(pages) == 33
+    assert all(one.position < two.position for one, two in pairwise(pages))
+    assert store.find("tea", after=pages[9].recorded_at) == pages[10:]
+
+
+def test_hidden_turns_are_found_only_when_asked_for(store, trip):
+    """A branch made before a rewind keeps what it shares. Forgotten turns are never found, not even as hidden ones."""
+    branch = trip.branch()
+    branch.record("user", "A ferry in the branch.")
+    trip.rewind(turns=2)
+    assert texts(store.find("ferry")) == ["Could we take the ferry at nine?", "A ferry in the branch."]
+    assert len(store.find("ferry", hidden=True)) == 3
+    (turn,) = store.find("leaves", hidden=True)
+    store.forget(positions=[turn.position])
+    assert store.find("leaves") == store.find("leaves", hidden=True) == []
+    store.forget(session=[trip.id, branch.id])
+    assert store.find("e", hidden=True) == []
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A store to which each example adds a session."""
+    with MemoryStore.open(tmp_path_factory.mktemp("find") / "memory", model=None, background=False) as store:
+        yield store
+
+
+@given(st.lists(st.text("ab里 \n.", min_size=1, max_size=8), min_size=1, max_size=8), st.text("ab里 \n.", min_size=1))
+def test_a_phrase_is_found_exactly_where_the_text_holds_it(shared, said, phrase):
+    """For any texts, of one letter or many."""
+    if phrase.isspace() or "".join(said).isspace():
+        return
+    session = shared.start_session()
+    spoken = [NewTurn(session=session.id, role="user", text=text) for text in said if not text.isspace()]
+    shared.record_many(spoken)
+    found = shared.find(phrase, session=session.id)
+    assert texts(found) == [turn.text for turn in spoken if phrase in turn.text]
+    assert shared.find(phrase.upper(), session=session.id) == found
+
+
+def test_the_command_line_finds_a_phrase_and_prints_positions(folder, run):
+    """What is far into a turn is shown from shortly before the phrase on; a further page is offered."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s")
+        session.record("user", "The ferry leaves.")
+        session.record("user", "word " * 400 + "needle " + "word " * 400)
+        session.record("user", "Another ferry.", speaker="Bob")
+    found = run("find", folder, "ferry").exited()
+    assert [line.split()[0] for line in found.stdout.splitlines()] == ["@2", "@4", "2"]
+    assert "Bob: Another ferry." in found.stdout
+    assert "…" in run("find", folder, "needle").stdout
+    assert "needle" in run("find", folder, "needle").stdout
+    assert len(run("find", folder, "needle").stdout) < 400
+    assert "--after 2" in run("find", folder, "ferry", "--limit", "1").stderr
+    assert [turn["position"] for turn in run("find", folder, "FERRY", "--json").json] == [2, 4]
+
+
+SESSIONS_MAX = 5
+WHICH = st.integers(0, 1_000)
+WORDS = ("tea", "teas", "ferry", "dog", "moved", "the", "snake_case", "日本語", "lisbon!")
+FILL = [f"word{n}" for n in range(30)]
+TEXTS = st.lists(st.sampled_from([*WORDS, *FILL]), min_size=1, max_size=12).map(" ".join)
+QUERIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.base = Path(tempfile.mkdtemp())
+        self.clock = FakeClock()
+        self.encoders = [HalfEncoder(0, dimension=32), HalfEncoder(1, dimension=32)]
+        self.store = self.open("memory")
+        self.sessions, self.checkpoints, self.kept = [], [], []
+        self.query = "tea"
+
+    def open(self, name):
+        first, second = self.encoders
+        return MemoryStore.open(
+            self.base / name,
+            model=first,
+            models=[second],
+            clock=self.clock,
+            synchronous="NORMAL",
+            background=False,
+        )
+
+    def pick(self, which):
+        return self.store.session(self.sessions[which % len(self.sessions)])
+
+    @initialize()
+    def first(self):
+        self.start(0)
+
+    @precondition(lambda self: len(self.sessions) < SESSIONS_MAX)
+    @rule(which=WHICH)
+    def start(self, which):
+        name = f"s{len(self.sessions)}"
+        self.store.start_session(name, scope=("acme", "acme/a", "other")[which % 3])
+        self.sessions.append(name)
+
+    @rule(which=WHICH, texts=st.lists(TEXTS, min_size=1, max_size=10), speaker=st.sampled_from([None, "Ada", "Tea"]))
+    def record(self, which, texts, speaker):
+        for text in texts:
+            self.pick(which).record("user", text, speaker=speaker)
+
+    @rule(which=WHICH, turns=st.integers(1, 4))
+    def rewind(self, which, turns):
+        self.pick(which).rewind(turns=turns)
+
+    @rule(which=WHICH)
+    def checkpoint(self, which):
+        session = self.pick(which)
+        self.checkpoints.append((session.id, session.checkpoint(f"c{len(self.checkpoints)}").id))
+
+    @precondition(lambda self: self.checkpoints)
+    @rule(which=WHICH)
+    def restore(self, which):
+        name, checkpoint = self.checkpoints[which % len(self.checkpoints)]
+        self.store.session(name).restore(checkpoint)
+
+    @precondition(lambda self: len(self.sessions) < SESSIONS_MAX)
+    @rule(which=WHICH)
+    def branch(self, which):
+        name = f"s{len(self.sessions)}"
+        self.pick(which).branch(name)
+        self.sessions.append(name)
+
+    @rule(which=WHICH)
+    def switch(self, which):
+        self.store.switch(self.sessions[which % len(self.sessions)], reason="resume")
+
+    @rule(which=st.integers(0, 1))
+    def change_the_model(self, which):
+        self.store.models.add(self.encoders[which])
+        self.store.models.activate(self.encoders[which])
+
+    @rule(query=QUERIES)
+    def ask_something_else(self, query):
+        self.query = query
+
+    @rule(mode=st.sampled_from(["hybrid", "vector", "text"]), k=st.sampled_from([2, EVERYTHING]))
+    def ask(self, mode, k):
+        for asked in self.asked():
+            options = {"k": k, "mode": mode, "context_turns": 2}
+            answer = self.answer(self.store, asked, options)
+            assert answer.vectors_cover in (None, answer.head)
+            assert len({hit.position for hit in answer.hits}) == len(answer.hits)
+            self.kept.append((self.query, asked, options, answer))
+
+    def asked(self):
+        yield from ({}, {"scope": "acme"}, {"speakers": ["Ada"]})
+        for name in self.sessions:
+            yield from ({"of": name}, {"of": name, "hidden": True}, {"session": name})
+
+    def answer(self, store, asked, options, query=None):
+        asked = dict(asked)
+        face = store.session(asked.pop("of")) if "of" in asked else store
+        return face.recall(self.query if query is None else query, **asked, **options)
+
+    def check(self, store):
+        for query, asked, options, then in self.kept:
+            now = self.answer(store, asked, options | {"as_of": then.head}, query)
+            assert now.as_of == then.head
+            for field in ("hits", "head", "vectors_cover", "legs", "unavailable_legs", "model"):
+                assert getattr(now, field) == getattr(then, field), (query, asked, options, then.head, field)
+
+    def teardown(self):
+        try:
+            self.check(self.store)
+            self.store.close()
+            shutil.rmtree(self.base / "memory" / "projections", ignore_errors=True)
+            self.store = self.open("memory")
+            self.check(self.store)
+        finally:
+            self.store.close()
+            shutil.rmtree(self.base)
+
+
+QUICK = settings(max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+Histories.TestCase.settings = QUICK
+TestHistories = Histories.TestCase
