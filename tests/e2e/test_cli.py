@@ -404,8 +404,6 @@ def test_help_and_errors_take_no_time(two_sessions):
         assert "'mnemolog.store'" not in loaded
 
 
-
-
 def interrupted(function: str, n: int, *arguments: object) -> str:
     """The line that a command prints when Ctrl-C arrives at the nth call of a function."""
     command = [sys.executable, "-m", "tests.children.command_line", function, str(n), *map(str, arguments)]

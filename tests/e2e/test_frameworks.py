@@ -1,4 +1,8 @@
-"""What a framework needs that names sessions, keeps the transcript, and tells of a turn when it likes. Messages as people have them: dicts, parts and roles of model providers, alone and many at once. Keys: a write of a session and a switch are made once under theirs; an export is imported with those of its log."""
+"""What a framework needs that names sessions, keeps the transcript, and tells of a turn when it likes.
+
+Messages as people have them: dicts, parts and roles of model providers, alone and many at once. Keys: a write of a
+session and a switch are made once under theirs; an export is imported with those of its log.
+"""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace

@@ -1,4 +1,7 @@
-"""An agent proposes and somebody else approves; until then nothing of it holds. Old things go by themselves, what must be kept stays, and each decision is an event."""
+"""An agent proposes and somebody else approves; until then nothing of it holds.
+
+Old things go by themselves, what must be kept stays, and each decision is an event.
+"""
 
 import pytest
 

@@ -1,4 +1,8 @@
-"""What is distrusted is in no answer, and what a turn led to is listed: all of it, and nothing else. A recall says what it was for, and what a turn led to is followed to the answers that were given. Judgements: which hits of an answer were good, said by somebody who knows, kept in the log."""
+"""What is distrusted is in no answer, and what a turn led to is listed: all of it, and nothing else.
+
+A recall says what it was for, and what a turn led to is followed to the answers that were given. Judgements: which
+hits of an answer were good, said by somebody who knows, kept in the log.
+"""
 
 import csv
 import random

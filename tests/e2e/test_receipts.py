@@ -1,4 +1,7 @@
-"""Receipts of recalls and contexts: what was asked and shown stays in the log, and is asked again by an audit. The explanation of an answer: what was searched, what each hit scored for, why a leg is missing."""
+"""Receipts of recalls and contexts: what was asked and shown stays in the log, and is asked again by an audit.
+
+The explanation of an answer: what was searched, what each hit scored for, why a leg is missing.
+"""
 
 import shutil
 import unicodedata

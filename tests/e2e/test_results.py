@@ -1,4 +1,7 @@
-"""Results as a user takes them: sequences, plain values, JSON, one line in a terminal. Whoever reads a part of a list is told so: in the answer, on standard error, and by tools with the next call."""
+"""Results as a user takes them: sequences, plain values, JSON, one line in a terminal.
+
+Whoever reads a part of a list is told so: in the answer, on standard error, and by tools with the next call.
+"""
 
 import inspect
 import json
