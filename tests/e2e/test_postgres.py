@@ -1,4 +1,7 @@
-"""A store whose log is in PostgreSQL, and the nodes of one: they register, show their lag, and may only read."""
+"""A store whose log is in PostgreSQL, and the nodes of one: they register, show their lag, and may only read.
+
+What a user meets when PostgreSQL is away: what goes on, what says so, and what is refused.
+"""
 
 import re
 import shlex
@@ -8,13 +11,12 @@ import psycopg
 import pytest
 
 from mnemolog import MemoryStore, errors
+from mnemolog.infra import postgres
+from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.pages import ROOT, blocks, commands, run_block
-from tests.postgres import connect, database_on
+from tests.postgres import connect, database_on, stoppable_server
 from tests.support import HashEncoder, as_typed
-
-pytestmark = pytest.mark.local
-
 
 PAGE = "docs/postgres.md"
 
@@ -25,6 +27,7 @@ def local(tmp_path):
     return tmp_path / "node"
 
 
+@pytest.mark.local
 def test_a_url_opens_a_store_and_its_local_folder_opens_it_again(postgres_url, name, local):
     """The folder notes where the log is: from then on it is used as any folder of a store."""
     with MemoryStore.open(postgres_url, log=name, local=local, model=HashEncoder(), background=False) as store:
@@ -46,6 +49,7 @@ def test_a_url_opens_a_store_and_its_local_folder_opens_it_again(postgres_url, n
         assert store.head() == head
 
 
+@pytest.mark.local
 def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name, local, tmp_path):
     """A node that is thrown away loses projections only; without encryption, any folder continues."""
     with MemoryStore.open(postgres_url, log=name, local=local, model=None, encrypt=False) as store:
@@ -57,6 +61,7 @@ def test_the_log_in_the_database_is_whole_without_the_folder(postgres_url, name,
         assert store.recall("comes back").hits[0].position == 3
 
 
+@pytest.mark.local
 def test_a_folder_belongs_to_one_log(postgres_url, name, local, tmp_path):
     """Projections of one log are never opened with another."""
     MemoryStore.open(postgres_url, log=name, local=local, model=None).close()
@@ -67,6 +72,7 @@ def test_a_folder_belongs_to_one_log(postgres_url, name, local, tmp_path):
         MemoryStore.open(postgres_url, log=name, local=tmp_path / "folder", model=None)
 
 
+@pytest.mark.local
 def test_a_url_needs_a_log_that_is_there_and_a_folder(postgres_url, name, tmp_path, monkeypatch):
     """The error names what is missing, before anything is created. `log` beside a path is a mistake."""
     monkeypatch.chdir(tmp_path)
@@ -93,6 +99,7 @@ def empty(postgres_url):
         yield url
 
 
+@pytest.mark.local
 def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
     """Once by who may create roles; then any command works on the local folder."""
     with pytest.raises(errors.StoreError, match="not prepared") as caught:
@@ -115,6 +122,7 @@ def test_init_prepares_a_database_and_creates_a_store(run, empty, local):
         assert run(command[0], local, *command[1:]).returncode == 0, command
 
 
+@pytest.mark.local
 def test_init_says_who_may_prepare_a_database(run, empty):
     """A user without rights gets the reason that PostgreSQL gives."""
     with connect(empty) as database:
@@ -125,6 +133,7 @@ def test_init_says_who_may_prepare_a_database(run, empty):
     assert "permission denied" in ran.stderr
 
 
+@pytest.mark.local
 def test_a_command_says_that_it_takes_the_folder(run):
     """The folder of a log knows its URL."""
     failed = run("record", "postgresql:///memory", "trip", "The ferry leaves at noon.")
@@ -132,6 +141,7 @@ def test_a_command_says_that_it_takes_the_folder(run):
     assert "`mnemolog init URL --log NAME --local DIR`" in failed.stderr
 
 
+@pytest.mark.local
 def test_a_command_says_that_the_server_is_down(run, local):
     """One line of error, one of what to do."""
     local.mkdir()
@@ -141,6 +151,7 @@ def test_a_command_says_that_the_server_is_down(run, local):
     assert "hint: check that PostgreSQL runs" in ran.stderr
 
 
+@pytest.mark.local
 def test_a_damaged_address_is_a_clear_error(local):
     """Nothing is created beside it."""
     local.mkdir()
@@ -151,6 +162,7 @@ def test_a_damaged_address_is_a_clear_error(local):
         assert [path.name for path in local.iterdir()] == [ADDRESS_FILE]
 
 
+@pytest.mark.local
 def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch):
     """Its commands and its blocks, where the variables of PostgreSQL name the server."""
     monkeypatch.chdir(tmp_path)
@@ -179,6 +191,7 @@ def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch
             database.execute(f"DROP DATABASE {made} WITH (FORCE)")
 
 
+@pytest.mark.local
 @pytest.mark.parametrize(
     "change",
     [
@@ -223,6 +236,7 @@ def rows(url, name):
         return database.execute(query, (name,)).fetchall()
 
 
+@pytest.mark.local
 def test_a_folder_is_a_node_from_its_first_opening_on(opened, tmp_path):
     """Its id stays when the projections are deleted. Two processes in it are one node, its copy is another."""
     with opened("one") as store, opened("one"):
@@ -240,6 +254,7 @@ def test_a_folder_is_a_node_from_its_first_opening_on(opened, tmp_path):
             assert len({node.node for node in store.admin.nodes()}) == 3
 
 
+@pytest.mark.local
 def test_status_says_how_far_behind_each_node_is(opened, run, tmp_path):
     """The position is that of the views when the node noted it last: it does so when it is closed."""
     with opened("one") as store:
@@ -256,6 +271,7 @@ def test_status_says_how_far_behind_each_node_is(opened, run, tmp_path):
     assert {(node["position"], node["behind_events"]) for node in told} == {(2, 1), (0, 3)}
 
 
+@pytest.mark.local
 def test_neither_an_append_nor_a_recall_writes_to_the_table_of_nodes(opened, postgres_url, name):
     """An open node notes how far it is once a minute at most."""
     with opened("one") as store:
@@ -269,6 +285,7 @@ def test_neither_an_append_nor_a_recall_writes_to_the_table_of_nodes(opened, pos
     assert rows(postgres_url, name) != before
 
 
+@pytest.mark.local
 def test_a_node_that_is_gone_for_good_is_removed(opened, run, tmp_path):
     """A node that is not, is back when it is opened."""
     opened("one").close()
@@ -281,6 +298,7 @@ def test_a_node_that_is_gone_for_good_is_removed(opened, run, tmp_path):
         assert len(store.admin.nodes()) == 2
 
 
+@pytest.mark.local
 @pytest.mark.log_file
 def test_a_store_in_a_folder_has_no_nodes(store, run):
     """Its one folder has both the log and the projections."""
@@ -289,6 +307,7 @@ def test_a_store_in_a_folder_has_no_nodes(store, run):
     assert run("nodes", store.path).stdout == "0 nodes\n"
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_reader_keeps_projections_of_its_own(opened, postgres_url, read_only):
     """The role may read the log; the folder is the reader's own, and is brought up to date as any other."""
@@ -312,6 +331,7 @@ def test_a_reader_keeps_projections_of_its_own(opened, postgres_url, read_only):
             assert reader.status().vectors[0].covers == 3
 
 
+@pytest.mark.local
 def test_commands_that_read_work_for_a_reader(opened, postgres_url, run, tmp_path):
     """Those that write say why they cannot. Only who may write can begin a log."""
     with pytest.raises(errors.StoreNotWritable):
@@ -326,6 +346,7 @@ def test_commands_that_read_work_for_a_reader(opened, postgres_url, run, tmp_pat
     assert "permission denied" in run("record", tmp_path / "two", "trip", "the ferry is late").exited(1).stderr
 
 
+@pytest.mark.local
 def test_a_reader_changes_no_row_but_its_own(opened, postgres_url, name):
     """It cannot confirm for others, nor take them off the list; nor can it write events."""
     opened("one").close()
@@ -345,6 +366,7 @@ def test_a_reader_changes_no_row_but_its_own(opened, postgres_url, name):
     assert len(rows(postgres_url, name)) == 2
 
 
+@pytest.mark.local
 def test_a_node_of_another_user_says_how_a_reader_gets_its_place(opened, run, tmp_path):
     """Its row belongs to who added it; once that is removed, the reader adds its own."""
     with opened("one") as store:
@@ -382,6 +404,7 @@ def copied(opened, tmp_path):
     return tmp_path / "copy"
 
 
+@pytest.mark.local
 def test_a_new_node_embeds_what_was_recorded_since_and_nothing_again(opened, copied):
     """It is opened as any folder: it knows its log, and is a node of its own. Another model embeds for itself."""
     encoder, other = HashEncoder(), HashEncoder(fingerprint="another/1")
@@ -401,3 +424,126 @@ def test_a_new_node_embeds_what_was_recorded_since_and_nothing_again(opened, cop
     with MemoryStore.open(copied, model=other, background=False) as two:
         two.admin.catch_up_vectors()
         assert other.texts_encoded == TURNS + 4
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of this module's own."""
+    with stoppable_server() as server:
+        prepare_database(server.url)
+        yield server
+
+
+@pytest.fixture
+def node(server, tmp_path, request, monkeypatch):
+    """The local folder of a log with two turns, whose projections have read all of it."""
+    monkeypatch.setattr(postgres, "RECONNECT_S", 0.3)
+    server.start()
+    folder = tmp_path / "node"
+    with MemoryStore.open(server.url, log=request.node.name, local=folder, **HOW) as store:
+        trip = store.session("trip", scope="acme")
+        trip.record("user", "the ferry leaves at noon", key="1")
+        trip.record("assistant", "then take the train at ten", key="2")
+        assert store.recall("ferry").stale is None
+        store.rebuild("vectors")
+    return folder
+
+
+HOW = {"model": HashEncoder(), "background": False}
+
+
+def test_recall_answers_while_the_server_is_away_and_what_needs_the_log_does_not(server, node):
+    """From the projections of this node: the position they have read, and the time of their newest turn.
+
+    No read returns a part of the truth without saying so.
+    """
+    with MemoryStore.open(node, **HOW) as store:
+        newest = store.recall("train").hits[0]
+        server.stop()
+        answer = store.recall("ferry")
+        assert next(hit.text for hit in answer) == "the ferry leaves at noon"
+        assert answer.head == answer.stale.position == 3
+        assert answer.stale.recorded_at == newest.said_at
+        assert "does not answer" in answer.stale.why
+        assert "STALE" in repr(answer)
+        assert store.recall("ferry", scope="acme", session="trip").hits
+        assert store.context("ferry").stale == answer.stale
+        assert store.sessions().stale.position == store.scopes().stale.position == 3
+        for read in (
+            store.head,
+            store.verify,
+            store.replay,
+            lambda: store.turns("trip"),
+            lambda: store.find("ferry"),
+            lambda: store.session("trip").recall("ferry"),
+            lambda: store.recall("ferry", receipt=True),
+            lambda: store.forget(session="trip"),
+        ):
+            with pytest.raises(errors.LogUnreachable):
+                read()
+        server.start()
+        assert store.recall("ferry").stale is None
+        assert store.sessions().stale is None
+
+
+def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server, node, tmp_path):
+    """It answers from them at once; what would be recorded is refused until the server is there again.
+
+    Then the views that were read alone are proved, as at every open: what another log left is never used with this one.
+    """
+    server.stop()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ADDRESS_FILE).write_bytes((node / ADDRESS_FILE).read_bytes())
+    with pytest.raises(errors.LogUnreachable):
+        MemoryStore.open(other, **HOW)
+    with MemoryStore.open(node, **HOW) as store:
+        answer = store.recall("ferry")
+        assert answer.hits[0].text == "the ferry leaves at noon"
+        assert answer.stale.position == 3
+        with pytest.raises(errors.LogUnreachable) as caught:
+            store.record("trip", "user", "lost")
+        assert "check that PostgreSQL runs" in caught.value.hint
+        alone = store.parts.projections._views
+        server.start()
+        assert store.recall("ferry").stale is None
+        assert store.parts.projections._views is not alone
+        assert store.record("trip", "user", "found again").position == 4
+        assert store.recall("found").hits[0].text == "found again"
+        assert store.verify().sound
+
+
+def test_a_node_may_refuse_to_answer_alone(server, node):
+    """What was forgotten elsewhere meanwhile cannot be known here: `away = "refuse"` answers nothing then."""
+    with (node / ADDRESS_FILE).open("a") as file:
+        file.write('away = "refuse"\n')
+    with MemoryStore.open(node, **HOW) as store:
+        assert store.recall("ferry").stale is None
+        server.stop()
+        for read in (store.sessions, lambda: store.recall("ferry"), lambda: store.context("ferry")):
+            with pytest.raises(errors.LogUnreachable):
+                read()
+    with pytest.raises(errors.LogUnreachable):
+        MemoryStore.open(node, **HOW)
+
+
+def test_status_and_doctor_say_that_the_server_is_away(server, node, run):
+    """Instead of failing: what is known here, as of when, and what to do."""
+    head = run("head", node, "--json").json
+    server.stop()
+    status = run("status", node, "--json").json
+    assert status["stale"]["position"] == status["head"] == head["position"]
+    assert status["digest"] == head["digest"]
+    assert (status["sessions"], status["turns"], status["views"]["state"]) == (1, 2, "unproved")
+    assert "does not answer" in status["warnings"][0]
+    assert "nothing can be recorded" in run("status", node).stdout.replace("\n", " ")
+    said = run("doctor", node).exited(1).stdout.replace("\n", " ")
+    assert "unreachable" in said
+    assert "heck that PostgreSQL runs" in said
+    ran = run("recall", node, "ferry", "--model", "none")
+    assert "the ferry leaves at noon" in ran.stdout
+    assert "from projections alone, as of position 3" in ran.stderr.replace("\n", " ")
+    assert "hint: check that PostgreSQL runs" in run("record", node, "trip", "lost").exited(1).stderr
+    server.start()
+    assert run("status", node, "--json").json["stale"] is None
+    assert run("doctor", node).returncode == 0
