@@ -482,7 +482,7 @@ def test_a_context_is_read_from_one_snapshot_however_much_it_shows(folder, clock
     assert len({passage.session for block in made[0] for passage in block.passages}) > 6
     assert calls["engine/base.py:connect"] <= 6
     assert calls["log/event_log.py:reading"] <= 3
-    assert calls["log/event_log.py:head"] == calls["sql/projection.py:catch_up"] == 1
+    assert calls["log/event_log.py:head"] == calls["sql/database.py:catch_up"] == 1
 
 
 @pytest.mark.local

@@ -1,4 +1,7 @@
-"""Every example of the documentation runs, its links lead somewhere, and its tables are those of the code."""
+"""Every example of the documentation runs, its links lead somewhere, and its tables are those of the code.
+
+`make demo`: what it tells is what happened.
+"""
 
 import inspect
 import os
@@ -16,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pysqlite3 import dbapi2
 
 import mnemolog
-from mnemolog import MemoryStore, cli
+from mnemolog import MemoryStore, cli, demo
 from mnemolog.cli.app import loaded
 from mnemolog.domain import export
 from mnemolog.domain.events import EVENT_TYPES, Event
@@ -43,9 +46,6 @@ from tests.pages import (
 )
 from tests.support import as_typed
 
-pytestmark = pytest.mark.local
-
-
 ELSEWHERE = ("docs/adapters/", "docs/postgres.md")
 """Pages whose blocks run where there is what they need: a framework, a server (test_postgres.py)."""
 BLOCKS = [(page, line) for page in pages() if not page.startswith(ELSEWHERE) for line in blocks(page)]
@@ -58,6 +58,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("os.environ", os.environ.copy())
 
 
+@pytest.mark.local
 @pytest.mark.parametrize(("page", "line"), BLOCKS, ids=lambda value: str(value))
 @pytest.mark.usefixtures("in_an_empty_folder")
 def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line):
@@ -65,6 +66,7 @@ def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line):
     run_block(page, line)
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("page", [page for page in pages() if page in dict(BLOCKS) and len(blocks(page)) > 1])
 @pytest.mark.usefixtures("in_an_empty_folder")
 def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_folder(page):
@@ -86,6 +88,7 @@ PUBLIC = [
 EXAMPLES = [call for call in PUBLIC if "\n    store = MemoryStore.open(" in (inspect.getdoc(call) or "")]
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("call", dict.fromkeys(PUBLIC), ids=lambda call: call.__qualname__)
 def test_each_parameter_has_a_line_in_the_docstring(call):
     """The lines have the order of the signature, in which `help` shows them."""
@@ -93,6 +96,7 @@ def test_each_parameter_has_a_line_in_the_docstring(call):
     assert listed == [name for name in inspect.signature(call).parameters if name != "self"]
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("call", dict.fromkeys(EXAMPLES), ids=lambda call: call.__qualname__)
 @pytest.mark.usefixtures("in_an_empty_folder")
 def test_the_example_of_a_docstring_runs(call):
@@ -100,6 +104,7 @@ def test_the_example_of_a_docstring_runs(call):
     run_docstring(call)
 
 
+@pytest.mark.local
 @pytest.mark.usefixtures("in_an_empty_folder")
 def test_the_page_of_recall_prints_the_explanation_that_it_shows(capsys):
     """Every line, to the column."""
@@ -110,6 +115,7 @@ def test_the_page_of_recall_prints_the_explanation_that_it_shows(capsys):
     assert shown in capsys.readouterr().out
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("page", pages())
 def test_links_of_a_page_lead_to_files_and_headings(page):
     """Only those into the repository are looked at."""
@@ -120,6 +126,7 @@ FOLDERS = ("adapters", "adr", "reports")
 """Folders of pages with an index."""
 
 
+@pytest.mark.local
 def test_every_page_is_in_the_table_of_contents():
     """docs/README.md lists them, as the site does. Adapters and pages for contributors have lists of their own."""
     contents = ["docs/README.md", "CONTRIBUTING.md", *(f"docs/{folder}/README.md" for folder in FOLDERS)]
@@ -143,6 +150,7 @@ NOT_RUN = (
 """Commands that change the environment, need the network, run this suite, or do not end."""
 
 
+@pytest.mark.local
 @pytest.mark.parametrize(
     "page", ["README.md", "docs/start.md", "docs/users.md", "docs/moving-in.md", "docs/production.md"]
 )
@@ -168,6 +176,7 @@ SAMPLES = {
 """The files of the recipes for imports, and the samples they stand for."""
 
 
+@pytest.mark.local
 @pytest.mark.usefixtures("in_an_empty_folder")
 def test_the_recipes_for_imports_run_as_they_are_written(tmp_path, run, monkeypatch):
     """Each in a store of its own, with a sample of what people have."""
@@ -190,6 +199,7 @@ def test_the_recipes_for_imports_run_as_they_are_written(tmp_path, run, monkeypa
             shutil.rmtree(tmp_path / "memory")
 
 
+@pytest.mark.local
 def test_every_command_that_a_page_names_exists_with_its_options():
     """In console blocks and in the text. Decisions and the changelog speak of their time."""
     options = {"help": set(), "more": set()}
@@ -215,6 +225,7 @@ INSTALLED = [page for page in pages() if "pip install" in (ROOT / page).read_tex
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("page", INSTALLED)
 def test_every_install_command_of_a_page_works_in_a_checkout(page):
     """The package is on no index yet, so none names it. Each extra exists."""
@@ -226,6 +237,7 @@ def test_every_install_command_of_a_page_works_in_a_checkout(page):
     assert named - EXTRAS.keys() == set()
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("page", [page for page in INSTALLED if "docs/adapters/" in page])
 def test_the_page_of_an_adapter_installs_what_its_example_needs(page):
     """Its own extra, the model if the example uses it, and LangGraph itself, which its extra does not require."""
@@ -236,12 +248,14 @@ def test_the_page_of_an_adapter_installs_what_its_example_needs(page):
     assert command.endswith(" langgraph") or "from langgraph.graph" not in text
 
 
+@pytest.mark.local
 def test_the_installation_page_lists_every_extra():
     """One row each."""
     page = (ROOT / "docs" / "installation.md").read_text()
     assert sorted(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == sorted(EXTRAS)
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md"])
 def test_every_path_on_the_maps_of_the_code_exists(page):
     """Paths in backticks that begin with a folder of the code."""
@@ -251,6 +265,7 @@ def test_every_path_on_the_maps_of_the_code_exists(page):
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
 
+@pytest.mark.local
 def test_every_page_that_the_code_names_exists():
     """Docstrings and messages refer to pages by their path; the site links them."""
     sources = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
@@ -259,6 +274,7 @@ def test_every_page_that_the_code_names_exists():
     assert {page for page in named if not (ROOT / page).exists()} == set()
 
 
+@pytest.mark.local
 def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
     """Every state, what it means and what is to be done, word for word; and the limits of the quarantine."""
     page = (ROOT / "docs" / "operations.md").read_text()
@@ -271,6 +287,7 @@ def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
     assert f"{ITEMS_MAX} items (`ITEMS_MAX`) or {BYTES_MAX >> 30} GiB (`BYTES_MAX`)" in " ".join(page.split())
 
 
+@pytest.mark.local
 def test_the_examples_of_sessions_and_of_an_agent_run(capsys, monkeypatch):
     """Without a model and without a provider's key; the agent in eighty lines."""
     assert_example_prints(capsys, "sessions.py", "assistant is in")
@@ -331,6 +348,7 @@ def lines_of(kind, fields):
     return [line_of(field, hints[field.name]) for field in fields]
 
 
+@pytest.mark.local
 def test_the_page_has_every_field_of_every_event():
     """Name as stored, type and default, in the order of the code: who adds an event or a field writes it down."""
     written = {}
@@ -346,6 +364,7 @@ def test_the_page_has_every_field_of_every_event():
     }
 
 
+@pytest.mark.local
 def test_the_page_has_every_field_of_an_export():
     """Of each kind of line."""
     for line in (export.ExportHeader, export.ExportedEvent, export.ExportTrailer):
@@ -354,6 +373,7 @@ def test_the_page_has_every_field_of_an_export():
             assert re.search(rf"^\| `{tag}` \| `{name}` \|", FORMAT, re.MULTILINE), name
 
 
+@pytest.mark.local
 def test_the_page_has_the_layout_of_the_file(tmp_path):
     """Every table, index and trigger, word for word."""
     with MemoryStore.open(tmp_path, model=None):
@@ -367,6 +387,7 @@ def test_the_page_has_the_layout_of_the_file(tmp_path):
             assert " ".join(statement.split()) in page
 
 
+@pytest.mark.local
 def test_a_sealed_state_opens_as_the_page_says(tmp_path):
     """By the columns of two files, BLAKE2b and AES-GCM alone: what somebody else would write from the page."""
     with MemoryStore.open(tmp_path, model=None) as store:
@@ -386,3 +407,46 @@ def test_a_sealed_state_opens_as_the_page_says(tmp_path):
     assert msgspec.msgpack.decode(opened) == {"role": "user", "text": "hi"}
     keys.close()
     log.close()
+
+
+WITHOUT_A_MODEL = """
+4. The same question as of event 3:
+  We moved to Lisbon in March.
+
+5. A fact that changed: what held when, and from which turn that is known.
+  from March 2026 on Lisbon, as event 3 says
+  from June 2026 on Porto, as event 12 says
+
+6. The model changes: not here.
+"""
+WITH_MINILM = """
+  by a model that counts letters: We moved to Lisbon in March.
+  by all-MiniLM-L6-v2, which has embedded 5 turns: Our puppy hates the stairs of the new flat.
+
+7. Why did milo answer as in step 3? The answer left a receipt, which is repeated as of then.
+  event 14: 'Where do we live?' showed events (12, 3); repeated, it reproduces
+
+8. Bob is forgotten: the keys of what he said are destroyed, and every index is purged.
+  forgotten events: 1; turns with the code of his door: 0
+
+9. The history still verifies: that something was forgotten is in it, what it was is not.
+  19 events, all as they were written: True
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [("no-such-model", WITHOUT_A_MODEL), pytest.param("all-MiniLM-L6-v2", WITH_MINILM, marks=pytest.mark.model)],
+)
+def test_the_demo_tells_its_story_on_one_screen_with_and_without_the_model(tmp_path, capsys, monkeypatch, model, told):
+    """And leaves a store to look at; a second time it says what to do."""
+    monkeypatch.setattr(demo, "DEFAULT_MODEL", model)
+    monkeypatch.setattr("sys.argv", ["demo", str(tmp_path / "memory")])
+    demo.main()
+    printed = capsys.readouterr().out
+    assert told in printed
+    assert printed.count("\n") <= 60
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        assert store.verify().sound
+    with pytest.raises(SystemExit, match="name a new folder"):
+        demo.main()
