@@ -1,7 +1,7 @@
 """Filters, pages and context_turns of a recall, each against a list comprehension over all turns.
 
 Turns that hold a phrase, found by a scan: in the order of the log, complete, and never a forgotten one. What is
-recalled as of an offset is what was recalled when the log ended there: random histories.  Whoever asks, after every
+recalled as of an offset is what was recalled when the log ended there: random histories. Whoever asks, after every
 step the answers are kept. At the end each is asked for again as of its offset, by the store that was there all the
 time and by one that has nothing but the log.
 """
