@@ -1,11 +1,20 @@
-"""The pages that answer questions: recall and its receipts, the context preview, the difference of two moments."""
+"""The pages that answer questions: recall and its receipts, the context preview, the difference of two moments.
 
+Which answers of a period would be different today, and why: asked again in the background, and judged. Who asked
+what for which answer, and who relied on a turn: on the pages of the console.
+"""
+
+import json
 import re
 
 import pytest
 
+from mnemolog import MemoryStore, acting_as
+from mnemolog.audit.effects import Reviewing
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.server.console import history_page, rendering
+from tests.console import opened_console
+from tests.support import HashEncoder
 
 pytestmark = pytest.mark.local
 
@@ -188,3 +197,201 @@ def test_moments_that_are_far_apart_are_not_compared(reader, monkeypatch):
 def test_every_kind_of_event_has_words_of_its_own():
     assert set(rendering.KINDS) == set(EVENT_TYPES)
     assert len(set(rendering.KINDS.values())) == len(EVENT_TYPES)
+
+
+CAUSES = {
+    "window": ["distrusted"],
+    "tea": ["superseded"],
+    "boat": ["said since"],
+    "quay": ["hidden"],
+    "the window again": ["distrusted"],
+}
+"""What was asked of `acme/nora`, and why it is answered otherwise today."""
+TOPICS = ("tea", "window", "boat", "same", "gate", "lost")
+
+
+@pytest.fixture
+def asked(store):
+    """A memory that has changed since it was asked. Returns the positions of turns and of receipts, by topic."""
+    call, quay = store.session("call", scope="acme/nora"), store.session("quay", scope="acme/nora")
+    at = {topic: call.record("tool", f"About the {topic}.").position for topic in TOPICS}
+    at["quay"] = quay.record("tool", "About the quay.").position
+    call.assert_fact("drink", "tea", because=[at["tea"]])
+    for topic in TOPICS:
+        at[f"asked {topic}"] = store.recall(topic, scope="acme/nora", asked_in=call, receipt=True).receipt
+        at[f"answer {topic}"] = call.record("assistant", f"Number {len(at)}.").position
+    call.assert_fact("days", 90, because=[at["answer window"]])
+    quay.recall("quay", receipt=True)
+    call.context("the window again", 200, scope="acme/nora", receipt=True)
+    other = store.session("other", scope="acme/bob")
+    other.record("user", "A barge.")
+    store.recall("barge", scope="acme/bob", receipt=True)
+    call.assert_fact("drink", "water", because=[call.record("user", "Only water now.").position])
+    store.distrust(positions=[at["window"]], reason="wrong")
+    store.forget(positions=[at["gate"], at["asked lost"]], questions=False)
+    quay.rewind(turns=1)
+    call.record("user", "The boat, the boat.")
+    other.record("user", "The barge, the barge.")
+    return at
+
+
+def ask(browser, **fields):
+    """The page of a review."""
+    return browser.follow(browser.submit("/review", {"from": "0"} | fields))
+
+
+def found(page):
+    """The causes by question, in the order of the page."""
+    return {item["receipt"]["query"]: [of["cause"] for of in item["changed"]["reasons"]] for item in page["answers"]}
+
+
+def test_answers_that_would_be_others_are_listed_with_the_reason(asked, store, console):
+    """Those that most relied on come first; none that is the same; in the period and scope; no question leaves a
+    receipt.
+    """
+    head = store.head()
+    page = ask(console)
+    assert found(page) == CAUSES | {"barge": ["said since"]}
+    first, review = page["answers"][0]["changed"], page["review"]
+    assert (first["position"], first["answer"]) == (asked["asked window"], asked["answer window"])
+    assert (first["relied"], page["answers"][1]["changed"]["relied"]) == (2, 0)
+    assert (review["asked"], review["forgotten"], review["more"]) == (7, 2, None)
+    assert page["open"]["audited"]["position"] == asked["asked window"]
+    period = {"from": asked["asked tea"], "to": asked["asked window"]}
+    assert found(ask(console, **period)) == {"window": ["distrusted"]}
+    nora = ask(console.as_caller("read", scope="acme/nora"))
+    assert (found(nora), nora["review"]["forgotten"]) == (CAUSES, None)
+    assert store.head() == head
+
+
+def test_one_answer_after_the_other_is_judged(asked, store, console):
+    """Without a script: the form leads to the next, and the list says which were judged."""
+    writer = console.at_console(write=True)
+    started = writer.submit("/review", {"from": "0"}).headers["location"]
+    for topic in ("window", "tea"):
+        page = writer.json(started)
+        assert page["open"]["audited"]["query"] == topic
+        onward = f"{started}?receipt={page['next']}"
+        assert f'name="next" value="{onward}"' in writer.get(started).text
+        fields = {"receipt": page["open"]["audited"]["position"], "bad": asked[topic], "next": onward}
+        assert writer.submit("/recall/judge", fields).headers["location"] == onward
+    assert [item["judged"] for item in writer.json(started)["answers"]] == [True, True, False, False, False, False]
+    assert [item["judged"] for item in ask(writer)["answers"]].count(True) == 2
+    store.forget(positions=[asked["asked boat"]], questions=False)
+    forgotten = writer.json(f"{started}?receipt={asked['asked boat']}")
+    assert (forgotten["open"], [item["receipt"] for item in forgotten["answers"]].count(None)) == (None, 1)
+
+
+def test_a_long_period_is_asked_in_parts_and_leaves_one_line_of_reads(asked, store, tmp_path, monkeypatch):
+    """The line is that of the page, with what it shows; progress and questions that are asked again leave none."""
+    monkeypatch.setattr(Reviewing.review, "__kwdefaults__", {"limit": 2, "progress": None})
+    reads = tmp_path / "reads.jsonl"
+    store.close()
+    with opened_console(store.path, audit_reads=reads) as console:
+        page = ask(console)
+        assert (page["review"]["asked"], page["review"]["more"]) == (2, asked["asked window"])
+        (line,) = map(json.loads, reads.read_text().splitlines())
+        assert line["operation"] == "console /review/{job}"
+        assert [asked["window"]] * 2 in line["positions"]
+        assert found(ask(console, after=page["review"]["more"])) == {"boat": ["said since"]}
+
+
+def test_an_answer_of_another_model_says_so(folder, opened):
+    """And one that only the vectors of a model that is not here can give is unknown."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        call = store.session("call")
+        for number in range(9):
+            call.record("user", f"Ship {number} sails at {number}.")
+        store.admin.catch_up_vectors()
+        store.recall("when does it sail", 3, mode="vector", receipt=True)
+        other = HashEncoder(fingerprint="other", dimension=8)
+        store.models.add(other)
+        store.models.activate(other)
+    assert found(ask(opened(folder, model=other))) == {"when does it sail": ["another model"]}
+    (item,) = ask(opened(folder))["answers"]
+    assert (item["changed"]["reasons"], "model" in item["changed"]["unknown"]) == ([], True)
+
+
+def test_what_others_asked_is_folded_and_a_turn_leads_both_ways(store, console):
+    """However many others ask in its scope; where nobody said for which session, the line says so."""
+    call = store.session("call", scope="acme/nora")
+    with acting_as("agent"):
+        bad = call.record("tool", "The kettle is fine.").position
+        store.recall("the kettle", scope="acme", asked_in=call, receipt=True)
+        store.recall("near it", scope="acme/nora", receipt=True)
+    for number in range(30):
+        store.recall(f"report {number}", scope="acme/nora", receipt=True)
+    with acting_as("agent"):
+        answer = call.record("assistant", "Yes: quince.").position
+    asked = console.json("/session?id=call")["turns"][1]["asked"]
+    assert [item["query"] for item in asked["receipts"]] == ["the kettle", "near it"]
+    assert (len(asked["others"]), asked["others"][-1]["query"], asked["left_out"]) == (20, "report 29", 30)
+    html = console.get("/session?id=call").text
+    assert html.count("not for which session it was") == 1
+    assert "Asked meanwhile by others: 30" in html
+    page = f"/recall/receipts?turn={bad}"
+    shown = [
+        "quince" in console.get(page + more).text for more in ("", f"&at={answer - 1}", f"&at={bad - 1}", "&format=csv")
+    ]
+    assert shown == [True, False, False, True]
+    assert [item["query"] for item in console.json(f"/recall/receipts?turn={answer}")["asked"]] == ["the kettle"]
+
+
+def test_hits_of_a_receipt_are_judged(writer, reader):
+    """Yes, no and a better one, by who may record, where the console may write."""
+    found = writer.run(writer.store.recall("what does she drink?", 1, mode="text", receipt=True))
+    url, hit = f"/recall/receipts/{found.receipt}", found.hits[0].position
+    fields = {"receipt": found.receipt, "bad": hit, "better": 4 if hit != 4 else 5}
+    shown = ['action="/recall/judge"' in who.get(url).text for who in (writer, reader)]
+    assert shown == [True, False]
+    assert reader.submit("/recall/judge", fields).status_code == 403
+    assert writer.submit("/recall/judge", fields).headers["location"] == f"{url}?judged=yes"
+    (judged,) = writer.run(writer.store.audit.judgements())
+    assert (judged.good, judged.bad) == ((fields["better"],), (hit,))
+
+
+def test_the_ways_out_are_forms_on_the_page_of_a_turn(writer, reader):
+    """Judge a hit, correct a fact, distrust, forget: each for who has its verb, where the console may write."""
+    store, run, turn = writer.store, writer.run, 4
+    found = run(store.recall("drink", 3, mode="text", receipt=True))
+    other = next(hit.position for hit in found.hits if hit.position != turn)
+    run(store.audit.judge(found.receipt, bad=[other]))
+    how = {"scope": "acme/alice", "because": [turn], "valid_from": "2020-01-01"}
+    heard, _ = (run(store.assert_fact("user/drink", "tea", **how)) for _ in range(2))
+    page = f"/recall/receipts?turn={turn}"
+    fields = {
+        "/recall/judge": {"receipt": found.receipt, "good": turn, "beside": "yes"},
+        "/facts/correct": {"key": "user/drink", "of": "acme/alice", "fact": heard.position, "value": "coffee"},
+        "/distrust": {"positions": turn, "reason": "she was joking"},
+    }
+    for who, may in (
+        (reader, set()),
+        (writer.as_caller("read"), set()),
+        (writer.as_caller("read", "record"), {"/recall/judge", "/facts/correct"}),
+        (writer.as_caller("read", "record", scope="acme"), {"/facts/correct"}),
+        (writer.as_caller("read", "forget", scope="acme"), {"/distrust"}),
+        (writer, set(fields)),
+    ):
+        html = who.get(page).text
+        assert {path for path in fields if f'action="{path}"' in html} == may
+        assert ("/forgetting?positions=4" in html) == ("/distrust" in may)
+        refused = {path for path in fields if who.submit(path, fields[path]).status_code == 403} if not may else set()
+        assert refused == (set() if may else set(fields))
+    for path in fields:
+        assert writer.submit(path, {**fields[path], "next": page}).headers["location"] == page
+    (judged,) = run(store.audit.judgements())
+    assert (judged.good, judged.bad) == ((turn,), (other,)), "what else was judged of it stays"
+    said = run(store.fact_history("user/drink", scope="acme/alice"))
+    assert [(fact.value, fact.state) for fact in said] == [
+        ("tea", "retracted"),
+        ("tea", "retracted"),
+        ("coffee", "holds"),
+    ]
+    assert {fact.valid_from for fact in said} == {heard.valid_from}
+    assert turn not in [hit.position for hit in run(store.recall("drink", 3, mode="text")).hits]
+    assert "she was joking" in writer.get("/session?id=trip").text
+    assert 'action="/distrust/end"' in writer.get(page).text
+    wrong = {"fact": said[-1].position, "value": "", "reason": "misheard"}
+    assert writer.submit("/facts/correct", fields["/facts/correct"] | wrong).status_code == 303
+    assert run(store.fact("user/drink", scope="acme/alice")) is None
+    assert writer.submit("/facts/correct", fields["/facts/correct"] | {"fact": turn}).status_code == 400
