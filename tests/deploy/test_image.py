@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.server.test_deploy import CONTAINER, DEPLOY, listed
+from tests.server.test_running import CONTAINER, DEPLOY, listed
 from tests.support import WAIT_S
 
 ROOT = DEPLOY.parents[1]

@@ -27,7 +27,7 @@ EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "herme
 MODEL = next(line for line in PROJECT["optional-dependencies"]["dev"] if line.startswith("gt-"))
 TESTERS = ("hypothesis", "matplotlib", "nox", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
 SUITE = (
-    *("tests/unit/test_surface.py", "tests/server/test_client.py"),
+    *("tests/unit/test_surface.py", "tests/server/test_running.py"),
     *(f"tests/e2e/test_{part}.py" for part in ("docs", "cli", "cli_examples", "first_look", "async_store", "exchange")),
     *(f"tests/e2e/test_{part}.py" for part in ("find", "prompt_context", "standing")),
     "tests/integration/test_importing_formats.py::test_a_file_of_each_format_is_imported_as_what_was_said",

@@ -1,6 +1,11 @@
-"""`mnemolog serve`: where it listens, how it ends under requests, and two of them over one log."""
+"""`mnemolog serve`: where it listens, how it ends under requests, and two of them over one log.
+
+Agents on other machines: `mnemolog.connect` to a process of `mnemolog serve`. The examples of examples/deploy fit
+the server that they run.
+"""
 
 import asyncio
+import json
 import re
 import secrets
 import shlex
@@ -9,6 +14,8 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import threading
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from math import inf
@@ -18,11 +25,13 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore
+from mnemolog import InvalidInput, MemoryStore, connect, connect_async, errors, restore_backup
+from mnemolog.cli.app import loaded
 from mnemolog.infra.log.open import prepare_database
 from mnemolog.operations.backup_files import note_failed_commands
 from mnemolog.server.application import serve_store
-from mnemolog.server.http.config import ServerConfig
+from mnemolog.server.http.authentication import Users
+from mnemolog.server.http.config import Folders, ServerConfig
 from mnemolog.server.http.connections import SIGNALS
 from tests.postgres import put_log_in_postgres, stoppable_server
 from tests.server.serving import command, in_process, server, until
@@ -350,3 +359,169 @@ def test_an_idle_follower_takes_little_memory(folder):
         body = {"role": "user", "text": "It is late."}
         httpx2.post(f"{url}/v1/sessions/trip/turns", json=body, timeout=WAIT_S).raise_for_status()
         assert all(b"It is late." in follower.recv(4_096) for follower in followers), "all of them follow"
+
+
+async def test_an_agent_elsewhere_records_and_recalls_with_its_token(folder, certificate):
+    """Over TLS; each event names who appended it. Without the token or the authority it reaches nothing."""
+    cert, key = certificate
+    with MemoryStore.open(folder, model=None) as store:
+        token = store.admin.create_token("ada").secret
+    with server(folder, "--require-token", "--tls-cert", str(cert), "--tls-key", str(key)) as (url, _):
+        with connect(url, token=token, verify=cert) as store:
+            session = store.session("trip", scope="acme/ada")
+            session.record("user", "The train to Porto leaves at nine.")
+            assert store.recall("train to Porto", asked_in=session, receipt=True).hits[0].session == "trip"
+            assert store.audit.receipts().receipts[0].asked_in == "trip"
+            assert {moment.actor for moment in store.audit.timeline(session="trip")} == {"ada"}
+        async with connect_async(url, token=token, verify=cert) as store:
+            assert (await store.recall("train")).hits[0].text == "The train to Porto leaves at nine."
+        with connect(url, verify=cert) as store, pytest.raises(errors.StoreError, match="token"):
+            store.head()
+        with connect(url, token=token, tries=1) as store, pytest.raises(errors.LogUnreachable, match="certificate"):
+            store.head()
+
+
+def test_a_scope_that_no_session_has_is_a_warning_for_the_caller_alone(folder):
+    """Where it was called; the server prints none."""
+    with server(folder) as (url, process), connect(url) as store:
+        store.session("trip", scope="acme/support")
+        with pytest.warns(errors.ScopeWarning, match="acme/support") as warned:
+            assert store.sessions(scope="acme/suport") == []
+        assert [warning.filename for warning in warned] == [__file__]
+        assert process.errors() == ""
+
+
+def test_a_restart_of_the_server_is_no_error_for_a_client(folder):
+    """What is called meanwhile waits for it, and is written once."""
+    with server(folder) as (url, process):
+        store = connect(url, tries=1_000, patience_s=60.0)
+        session = store.session("trip")
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        waiting = threading.Thread(target=session.record, args=("user", "meanwhile"))
+        waiting.start()
+    with server(folder, "--port", url.rpartition(":")[2]):
+        waiting.join(60.0)
+        assert [turn.text for turn in session.turns()] == ["meanwhile"]
+    store.close()
+
+
+def test_a_client_in_a_process_of_its_own_needs_no_store(folder):
+    """It imports no index, no model and no part of the server to record a turn."""
+    script = (
+        "import sys, mnemolog\n"
+        "with mnemolog.connect(sys.argv[1]) as store: store.session('trip').record('user', 'hello')\n"
+        "heavy = ('faiss', 'torch', 'starlette', 'uvicorn', 'sentence_transformers')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    with server(folder) as (url, _):
+        ran = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=True)
+        assert ran.stdout == "[]\n"
+
+
+DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
+UNIT, BACKUP, CONTAINER = (
+    (DEPLOY / name).read_text() for name in ("mnemolog.service", "mnemolog-backup.service", "Containerfile")
+)
+
+
+def options(command):
+    """Parse a command line of `serve`; a wrong one raises."""
+    program, serve, *arguments = command
+    assert (Path(program).name, serve) == ("mnemolog", "serve")
+    return loaded("serve").make_context("serve", arguments).params
+
+
+def listed(instruction):
+    """The list of an instruction of the container file."""
+    return json.loads(re.search(rf"^{instruction} (\[.*\])$", CONTAINER, re.MULTILINE)[1])
+
+
+def started_by(unit):
+    """The command line that a unit of systemd starts."""
+    return shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1])
+
+
+def test_the_unit_starts_the_server_with_options_that_it_has():
+    """Behind a proxy on the same machine."""
+    found = options(started_by(UNIT))
+    assert found["behind_proxy"]
+    assert found["host"] == "127.0.0.1"
+    assert found["store"] == "/var/lib/mnemolog/memory"
+
+
+def test_backups_of_the_deployment_can_be_restored_and_read(tmp_path):
+    """One of the timer, while the server runs, and one that a caller asks for: keys are where the units put them."""
+    placed = [part.replace("/var/lib/mnemolog", str(tmp_path)) for part in started_by(UNIT)]
+    daily = [part.replace("/var/lib/mnemolog", str(tmp_path)) for part in started_by(BACKUP)]
+    with MemoryStore.open(tmp_path / "memory", model=None) as store:
+        store.session("trip").record("user", "The train leaves at nine.")
+        bearer = {"authorization": f"Bearer {store.admin.create_token('ops', verbs=['admin']).secret}"}
+    with server(placed[2], *placed[3:]) as (url, _):
+        httpx2.post(f"{url}/v1/backup", json={}, headers=bearer, timeout=WAIT_S).raise_for_status()
+        for _ in range(2):
+            subprocess.run([sys.executable, "-m", "mnemolog", *daily[1:]], check=True, timeout=WAIT_S)
+    made = list((tmp_path / "backups").iterdir())
+    assert len(made) == 2
+    for backup in made:
+        restore_backup(backup, tmp_path / "restored" / backup.name, keys=tmp_path / "keys")
+        with MemoryStore.open(tmp_path / "restored" / backup.name, model=None) as store:
+            assert [turn.text for turn in store.turns("trip")] == ["The train leaves at nine."]
+
+
+def test_a_server_that_would_make_unreadable_backups_does_not_start(tmp_path, run):
+    """Unless it is told that the keys are kept in another way."""
+    refused = run("serve", tmp_path / "memory", "--backups", tmp_path / "backups")
+    assert (refused.returncode, (tmp_path / "memory").exists()) == (2, False)
+    assert refused.stderr.startswith("error: --backups: ")
+    assert "--backup-keys" in refused.stderr
+    for folders in (Folders(backups=tmp_path, without_keys=True), Folders(backups=tmp_path, backup_keys=tmp_path)):
+        ServerConfig(folders=folders).check()
+    with server(tmp_path / "memory", "--backups", tmp_path / "backups", "--no-keys"):
+        pass
+
+
+def test_the_container_starts_the_server_with_options_that_it_has():
+    """As a user without rights, with a check of its health at the port that it listens at."""
+    found = options([*listed("ENTRYPOINT"), *listed("CMD")])
+    assert found["behind_proxy"]
+    assert found["host"] == "0.0.0.0"
+    assert f"EXPOSE {found['port']}" in CONTAINER
+    assert f":{found['port']}/healthz" in CONTAINER
+    assert re.search("^USER mnemolog$", CONTAINER, re.MULTILINE)
+
+
+def test_the_composed_nodes_start_with_options_that_the_server_has():
+    """And the proxy, whose addresses they trust, is in their network."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    entry = re.findall(r"^    - (.*)$", text, re.MULTILINE)
+    command = json.loads(re.search(r'^  command: (\["--.*\])$', text, re.MULTILINE)[1])
+    found = options([*entry, *command])
+    assert (found["log"], found["local"], found["behind_proxy"]) == ("team", "/memory/store", True)
+    assert f"subnet: {found['proxy_address'][0]}" in text
+    nodes = re.search(r"^      NODES: (.*)$", text, re.MULTILINE)[1].split()
+    assert {node.partition(":")[0] for node in nodes} == set(re.findall(r"^  (node-\w+):$", text, re.MULTILINE))
+
+
+def test_the_users_of_the_example_can_be_read():
+    """And have scopes."""
+    assert Users("X-Forwarded-User", DEPLOY / "users.toml", ["10.0.0.2"]).user("ann@example.org").scopes
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit(tmp_path):
+    """With a program that is there in place of the one of the example."""
+    units = [tmp_path / path.name for path in DEPLOY.glob("mnemolog*")]
+    for unit in units:
+        text = (DEPLOY / unit.name).read_text()
+        unit.write_text(
+            re.sub(r"(Exec\w+)=/opt\S+", rf"\1={sys.executable}", text).replace("User=mnemolog", "User=root")
+        )
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *map(str, units)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert not [unit.name for unit in units if f"{unit.name}:" in checked.stderr], checked.stderr
