@@ -1,9 +1,14 @@
-"""Who is let in, as whom, and what a refused caller is told."""
+"""Who is let in, as whom, and what a refused caller is told.
+
+What the verbs of proposals allow, and that nobody approves their own.
+"""
 
 import asyncio
 import threading
+from contextlib import contextmanager
 from datetime import timedelta
 
+import httpx2
 import pytest
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -15,18 +20,11 @@ from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import authentication
 from mnemolog.server.http.api import make_app
-from mnemolog.server.http.authentication import (
-    AWAY_S,
-    REFUSED_S,
-    VERBS,
-    Authentication,
-    Callers,
-    RequestBuckets,
-    Users,
-)
+from mnemolog.server.http.authentication import AWAY_S, REFUSED_S, VERBS, Authentication, Callers, RequestBuckets, Users
 from mnemolog.server.http.connections import PEER
 from mnemolog.server.http.routes import ROUTES
 from tests.server.api.conftest import HOST, Requests, Time
+from tests.server.serving import server
 from tests.support import nothing_written, wait_until
 
 ALICE, BOB = "acme/alice", "acme/bob"
@@ -399,3 +397,58 @@ async def test_concurrent_requests_share_one_read_of_the_tokens(store, monkeypat
     asked.clear()
     assert await callers.caller_of(created.secret) is None
     assert len(asked) == 1
+
+
+SECRET = "Ottilie"
+ACT = {"do": "assert_fact", "key": "user/name", "value": SECRET}
+
+
+@pytest.fixture
+def tokens(folder):
+    """Secrets of tokens by their verbs."""
+    with MemoryStore.open(folder, model=None) as store:
+        verbs = ("propose", "approve", "record", "read approve", "propose approve")
+        return {name: store.admin.create_token(f"may {name}", verbs=name.split()).secret for name in verbs}
+
+
+@contextmanager
+def asking(folder, tokens, *options):
+    """Give a function that makes a request with the token of some verbs."""
+    with (
+        server(folder, "--require-token", *options) as (url, _),
+        httpx2.Client(base_url=url, trust_env=False) as client,
+    ):
+
+        def ask(verbs, path, body):
+            return client.post(f"/v1{path}", json=body, headers={"authorization": f"Bearer {tokens[verbs]}"})
+
+        yield ask
+
+
+def test_who_may_propose_changes_nothing_and_who_may_approve_does_it(folder, tokens):
+    with asking(folder, tokens) as ask:
+        made = ask("propose", "/proposals", {"act": ACT})
+        assert made.status_code == 200
+        position = made.json()["position"]
+        for verbs, path, body in (
+            ("propose", "/facts", {"key": "k", "value": 1}),
+            ("propose", "/proposals/approve", {"positions": position}),
+            ("record", "/proposals/approve", {"positions": position}),
+            ("record", "/proposals", {"act": ACT}),
+            ("approve", "/proposals/approve", {"positions": position, "dry_run": True}),
+            ("read approve", "/forget", {"positions": position}),
+        ):
+            assert ask(verbs, path, body).status_code == 403, (verbs, path)
+        done = ask("approve", "/proposals/approve", {"positions": position})
+        assert (done.status_code, done.json()["items"][0]["state"], SECRET in done.text) == (200, "approved", False)
+    with MemoryStore.open(folder, model=None) as store:
+        fact = store.fact("user/name")
+        assert (fact.value, fact.proposed_by, fact.actor) == (SECRET, "may propose", "may approve")
+
+
+@pytest.mark.parametrize(("options", "status"), [([], 400), (["--own-proposals"], 200)])
+def test_nobody_approves_what_they_proposed_unless_the_server_allows_it(folder, tokens, options, status):
+    with asking(folder, tokens, *options) as ask:
+        made = ask("propose approve", "/proposals", {"act": ACT})
+        own = ask("propose approve", "/proposals/approve", {"positions": made.json()["position"]})
+        assert (own.status_code, "your own" in own.text) == (status, status == 400)
