@@ -74,8 +74,8 @@ def serve(store, time):
         return PlainTextResponse("nobody" if caller is None else caller.actor)
 
     yield serve
-    for server in made:
-        server.close()
+    for one in made:
+        one.close()
 
 
 @pytest.fixture
