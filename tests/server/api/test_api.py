@@ -1,14 +1,19 @@
-"""The JSON API: each operation, each kind of answer and error, caches, a store that was opened read-only."""
+"""The JSON API: each operation, each kind of answer and error, caches, a store that was opened read-only.
+
+The OpenAPI document: it describes every operation, and what the server answers fits it. Invalid arguments: each is
+refused with a status below 500.
+"""
 
 import inspect
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import pytest
 from starlette.middleware import Middleware
 
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, NewTurn
 from mnemolog import server as package
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import WorkerPools
@@ -20,13 +25,17 @@ from mnemolog.server.http import api
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VARY, Authentication, Callers, Users
 from mnemolog.server.http.connections import PEER
+from mnemolog.server.http.live_events import TAIL
+from mnemolog.server.http.openapi import document, in_words_of_http
 from mnemolog.server.http.problems import error_of, hint_of, problem_of, problem_response, status_of
 from mnemolog.server.http.routes import BY_NAME, LEFT_OUT, ROUTES
+from mnemolog.server.http.serialization import Arguments, parameters
 from mnemolog.session import Session
 from tests.example_errors import EXAMPLES as ERRORS
 from tests.example_errors import PATH
 from tests.server.api.conftest import Requests, Server, Time
 from tests.server.api.examples import EXAMPLES, TRIP
+from tests.server.api.json_schema import misfits
 from tests.support import nothing_written
 
 
@@ -460,3 +469,225 @@ def test_what_would_be_recorded_is_refused(server, read_only, store, known, oper
         assert "opened read-only" in str(error)
         assert "nothing was written" in refused.json()["hint"]
         assert "--read-only" in refused.json()["hint"]
+
+
+@pytest.fixture(scope="module")
+def described():
+    """The document."""
+    return document()
+
+
+def test_every_operation_is_described_with_its_verb(server, described):
+    """By its own name, with the first line of its documentation. The document is served at /v1/openapi.json."""
+    answer = server("GET", "/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.json()["openapi"], answer.json()["security"]) == ("3.1.0", [])
+    assert answer.json()["paths"].keys() == described["paths"].keys()
+    found = {
+        item["operationId"]: item["x-mnemolog-verb"] for path in described["paths"].values() for item in path.values()
+    }
+    assert found == {item.name.replace(".", "_").lstrip("_"): item.verb for item in (*ROUTES, TAIL)}
+    assert all(item["summary"] for path in described["paths"].values() for item in path.values())
+
+
+def test_every_reference_resolves_and_every_schema_is_used(server):
+    """Nothing dangles."""
+    text = server("GET", "/openapi.json").text
+    schemas = server("GET", "/openapi.json").json()["components"]["schemas"]
+    assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) == set(schemas)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in schemas)
+
+
+def test_each_operation_has_an_example_that_fits_and_schemas_for_all_that_it_answers(described):
+    """Each required argument has one. Arrays have one schema for their items, and times a format.
+
+    What may be left out has no `default`: generators of clients would make it required.
+    """
+    components = described["components"]["schemas"]
+    for path in described["paths"].values():
+        for item in path.values():
+            for part in item["parameters"]:
+                if part.get("required"):
+                    assert not list(misfits(part["example"], part["schema"], components)), item["operationId"]
+            for content in item.get("requestBody", {}).get("content", {}).values():
+                assert not list(misfits(content["example"], content["schema"], components)), item["operationId"]
+            for answer in item["responses"].values():
+                assert all("schema" in content for content in answer.get("content", {}).values())
+    for name, schema in components.items():
+        for field, kind in schema.get("properties", {}).items():
+            if field.endswith("_at") and "integer" not in str(kind) and not name.endswith("Arguments"):
+                assert "date-time" in str(kind), (name, field)
+            assert "default" not in kind or not name.endswith(("Arguments", "Problem", "Recorded")), (name, field)
+    for schema in parts_of(described):
+        assert schema.get("type") != "array" or isinstance(schema["items"], dict)
+        assert "prefixItems" not in schema
+
+
+def test_the_document_speaks_of_http(described):
+    """Not of Python: no exceptions that are raised, no None, no pages of the sources. Problems have their status."""
+    texts = [part for path in described["paths"].values() for item in path.values() for part in prose_of(item)]
+    for text in texts:
+        assert not re.search(r"\bRaises\b|\bNone\b|\bTrue\b|\bFalse\b|docs/|\bYield|\bhandle\b|`datetime`", text), text
+    record = described["paths"]["/v1/sessions/{session}/turns"]["post"]
+    assert "`SessionAlreadyEnded` (409)" in record["description"]
+    assert in_words_of_http("See `Session.branch`; None (docs/a.md).") == (
+        "See `POST /v1/sessions/{session}/branch`; null."
+    )
+
+
+def parts_of(value):
+    """Every object in a document."""
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts_of(part)
+
+
+def prose_of(item):
+    """What the description of an operation says in words."""
+    yield from (item["summary"], item["description"])
+    yield from (part.get("description", "") for part in item["parameters"])
+
+
+READS = [name for name in EXAMPLES if BY_NAME[name].verb == "read" and name not in ("audit.export", "audit.subject")]
+
+
+def test_each_example_of_a_read_fits_its_schemas_and_needs_its_verb_alone(server, known, described):
+    """So does a problem, with the attributes of the error besides."""
+    for name in READS:
+        require_that_it_fits(server, known, described, name)
+    answer = server("GET", "/sessions/nowhere/turns")
+    problem = described["components"]["responses"]["Problem"]["content"]["application/problem+json"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert not list(misfits(answer.json(), problem["schema"], described["components"]["schemas"]))
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if BY_NAME[name].verb != "read"])
+def test_each_example_of_a_write_fits_its_schemas_and_needs_its_verb_alone(server, known, described, name):
+    """The request, and the answer of the server to a caller who may do nothing else."""
+    require_that_it_fits(server, known, described, name)
+
+
+def require_that_it_fits(server, known, described, name):
+    """Fail if the example of an operation, or its answer, does not fit the document."""
+    operation, example = BY_NAME[name], EXAMPLES[name]
+    components = described["components"]["schemas"]
+    item = described["paths"][f"/v1{operation.path}"][operation.http.lower()]
+    if example.json is not None:
+        assert not list(misfits(example.json, item["requestBody"]["content"]["application/json"]["schema"], components))
+    assert set(example.params or ()) <= {part["name"] for part in item["parameters"]}
+    path = example.path.format(**known)
+    answer = server.with_verb(operation.verb, operation.http, path, json=example.json, params=example.params)
+    assert answer.status_code == example.status, answer.text
+    content = item["responses"][str(answer.status_code)].get("content")
+    if answer.status_code == 204:
+        assert content is None
+    else:
+        assert not list(misfits(answer.json(), content["application/json"]["schema"], components))
+
+
+NASTY: dict[type, tuple[Any, ...]] = {
+    int: (-1, 0, 2**31, 2**63, 10**30),
+    float: (-1.0, 0.0, 1e308, 10**400, 10**30),
+    str: ("", " ", "\x00", "../..", "a" * 5_000, "²", "%00", "9999-12-31T23:59:59+00:00", "0001-01-01", "NaN", "∞"),
+    bool: (True, False),
+    list: ([], ["\x00"], [10**30], ["a"] * 2_000, [[[]]], [None]),
+    dict: ({}, {"\x00": "\x00"}, {"a": 10**30}, {"a": {"b": [{}] * 100}}),
+}
+
+
+def values_of(kind: Any) -> list[Any]:
+    """Nasty values of a type, and of those it is made of."""
+    found = [value for values in NASTY.values() for value in values[:2]]
+    for part in get_args(kind) or (kind,):
+        found += NASTY.get(get_origin(part) or part, ())
+    return [*found, None]
+
+
+READING = [item.name for item in ROUTES if item.verb == "read"]
+WRITES = [item.name for item in ROUTES if item.verb != "read" and item.name != "models.activate"]
+
+
+@pytest.mark.parametrize("names", [READING, *([name] for name in WRITES)], ids=lambda names: names[0])
+def test_no_argument_makes_the_server_fail(server, known, names):
+    """Each argument of each operation, with values that are too large, empty, of another type or no text at all."""
+    for item in (item for item in ROUTES if item.name in names):
+        example = EXAMPLES[item.name]
+        for parameter in (parameter for parameter in parameters(item) if not parameter.in_path):
+            for value in values_of(parameter.type):
+                how: dict[str, Any] = {}
+                if item.http in ("GET", "DELETE"):
+                    sent = value if isinstance(value, list) else str(value)
+                    how["params"] = {**(example.params or {}), parameter.name: sent}
+                else:
+                    how["json"] = {**(example.json or {}), parameter.name: value}
+                    if item.name in ("recall", "session.recall"):
+                        how["json"].setdefault("timeout_s", 0.01)
+                answer = server(item.http, example.path.format(**known), **how)
+                assert answer.status_code < 500, (item.name, parameter.name, value, answer.text)
+
+
+def test_no_field_of_a_message_makes_the_server_fail(server, known):
+    """With values that are nasty themselves, or hold such."""
+    nasty = [value for values in NASTY.values() for value in values]
+    nasty += [*({"form": inner, "data": inner} for inner in nasty), {"form": "a", "bad": 1}, {"bad": 1}]
+    for field in NewTurn.__struct_fields__:
+        for value in nasty:
+            message = {"session": "other", "role": "user", "text": "a", field: value}
+            both = [{"role": "user", "text": "b", "session": "other"}, message]
+            answer = server("POST", "/turns", json={"messages": both})
+            assert answer.status_code < 500, (field, value, answer.text)
+        if field == "original":
+            assert (answer.status_code, answer.json()["field"]) == (400, "messages[1].original")
+
+
+def test_no_path_makes_the_server_fail(server, known):
+    """In place of each argument of a path."""
+    for part in ("%00", "%FF", "..", "%2E%2E", "-1", "1e3", "9" * 40, "a" * 5_000, "%F0%9F%92%A9", "²"):
+        for item in ROUTES:
+            if "{" in item.path:
+                path = "/".join(part if place.startswith("{") else place for place in item.path.split("/"))
+                answer = server(item.http, path, json=EXAMPLES[item.name].json)
+                assert answer.status_code < 500, (part, item.name, answer.text)
+
+
+def test_no_body_makes_the_server_fail(server):
+    """Broken JSON, other encodings, nesting without end."""
+    headers = {"content-type": "application/json"}
+    for body in (
+        *(b"", b"null", b"1", b"[", b'"\xff"', b"[" * 100_000),
+        b'{"role": "\\ud800", "text": "\\ud800"}',
+        b'{"role": "user", "text": "\\ud800"}',
+        b'{"role": "user", "text": "a", "role": "b"}',
+        b'{"role": "user", "text": "a", "metadata": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001,
+        b'{"role": "user", "text": NaN}',
+        b'{"role": "user", "text": "a", "metadata": {"a": 1e999}}',
+        b'\xef\xbb\xbf{"role": "user", "text": "a"}',
+    ):
+        answer = server("POST", "/sessions/other/turns", content=body, headers=headers)
+        assert answer.status_code < 500, body[:80]
+
+
+@pytest.mark.parametrize("item", [item for item in ROUTES if Arguments(item).in_body], ids=lambda item: item.name)
+def test_a_key_that_stands_twice_in_one_object_is_refused_with_its_name(server, store, known, item):
+    """At any depth, also where it is written in two ways; readers would not agree which of them counts."""
+    head, path = store.head(), EXAMPLES[item.name].path.format(**known)
+    names = [parameter.name for parameter in parameters(item) if not parameter.in_path]
+    inner = '[{"a": {"caf\u00e9": 1, "b": [{}], "caf\\u00e9": 1}, "b": {"a": 2}}]'
+    doubled = [f'{{"{name}": null, "other": 1, "{name}": null}}' for name in names]
+    for body, name in [*zip(doubled, names, strict=True), *((f'{{"{name}": {inner}}}', "caf\u00e9") for name in names)]:
+        answer = server(item.http, path, content=body.encode(), headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()["field"]) == (400, name), body
+    assert store.head() == head
+
+
+def test_a_key_may_stand_once_in_each_of_several_objects(server, store):
+    """Nor is a text a key that looks like one, or a number too long for the check."""
+    metadata = '{"a": {"b": 1, "c": {"b": 1}}, "b": [{"b": "\\"b\\": 1, \\"b\\": 1"}, {"b": %s}]}' % ("9" * 5_000)
+    body = f'{{"role": "user", "text": "{{\\"a\\": 1, \\"a\\": 2}}", "metadata": {metadata}}}'
+    kept = body.replace("9" * 5_000, "9")
+    for sent, status in ((kept, 200), (body, 400)):
+        headers = {"content-type": "application/json"}
+        answer = server("POST", f"/sessions/{TRIP}/turns", content=sent.encode(), headers=headers)
+        assert answer.status_code == status
+        assert "twice" not in answer.text
