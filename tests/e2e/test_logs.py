@@ -32,7 +32,7 @@ from mnemolog.observability.json_logging import JsonFormatter, log_to_stderr
 from mnemolog.observability.telemetry import INSTRUMENTS
 from mnemolog.operation_table import OPERATIONS
 from mnemolog.session import Session, SessionAt
-from tests.server.api.test_references import structs_in
+from tests.server.api.test_isolation import structs_in
 from tests.server.serving import server
 from tests.support import HashEncoder, Picky, wait_until
 
