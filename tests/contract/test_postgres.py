@@ -1,26 +1,36 @@
-"""What a log in PostgreSQL promises beyond the contract: its appends, its locks, its connections, its protection."""
+"""What a log in PostgreSQL promises beyond the contract: its appends, its locks, its connections, its protection.
+
+A pooler in front of PostgreSQL: one that gives each client a session of its own, and one that shares sessions. A
+PostgreSQL server that is restarted, or stays away, under an open log.
+"""
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
-from contextlib import closing
+import threading
+import time
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
 
+from mnemolog import MemoryStore
 from mnemolog.domain import errors
 from mnemolog.infra import postgres
 from mnemolog.infra.log import appends
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
-from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
+from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS, prepare
 from mnemolog.projections.history.verify import verify
 from tests.contract.test_event_log import keyed
 from tests.interrupts import at_each_line
-from tests.postgres import connect, put_log_in_postgres
+from tests.postgres import connect, put_log_in_postgres, stoppable_server
 from tests.support import (
     FakeClock,
     append,
@@ -31,6 +41,7 @@ from tests.support import (
     start_child,
     texts_of,
     turn,
+    wait_until,
 )
 
 CHILDREN = Path(__file__).parent.parent / "children"
@@ -391,3 +402,162 @@ def test_a_connection_that_is_in_use_while_the_log_is_closed_is_closed_too(log):
         log.close()
         assert reads.last_given() == 1
     assert reads.driver.closed
+
+
+READY = b"Z\x00\x00\x00\x05I"
+
+
+class Session:
+    """A session of the server, and the client that has asked last."""
+
+    def __init__(self, address, startup):
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.connect(address)
+        self.server.sendall(startup)
+        self.greeting = b""
+        while not self.greeting.endswith(READY):
+            self.greeting += self.server.recv(65_536)
+        at = self.greeting.index(b"K\x00\x00\x00\x0c") + 5  # The number of the session: a pooler invents one.
+        self.greeting = self.greeting[:at] + struct.pack("!i", 7) + self.greeting[at + 4 :]
+        self.client = None
+        self.answering = threading.Thread(target=self.answer, daemon=True)
+        self.answering.start()
+
+    def close(self):
+        """End the session: closing a socket alone would leave its reader blocked."""
+        with suppress(OSError):
+            self.server.shutdown(socket.SHUT_RDWR)
+        self.answering.join()
+        self.server.close()
+
+    def answer(self):
+        with suppress(OSError):  # A client is gone, or the test is over.
+            while data := self.server.recv(65_536):
+                self.client.sendall(data)
+
+
+@contextmanager
+def pooler(folder, url, *, shares_sessions):
+    """The URL of a pooler that knows nothing of transactions: its clients take turns."""
+    parts, sessions = psycopg.conninfo.conninfo_to_dict(url), []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{folder}/.s.PGSQL.5432")
+    listener.listen()
+
+    def serve(client):
+        with client, suppress(OSError):
+            startup = client.recv(65_536)
+            if not (shares_sessions and sessions):
+                sessions.append(Session(f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}", startup))
+            session = sessions[-1]
+            client.sendall(session.greeting)
+            while (data := client.recv(65_536)) and data != b"X\x00\x00\x00\x04":
+                session.client = client
+                session.server.sendall(data)
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"postgresql://{parts['user']}@/{parts['dbname']}?{urlencode({'host': folder})}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for session in sessions:
+            session.close()
+
+
+def test_a_pooler_that_gives_each_client_its_session_is_no_different(tmp_path, postgres_url):
+    with (
+        pooler(tmp_path, postgres_url, shares_sessions=False) as url,
+        MemoryStore.open(url, log="pooled", local=tmp_path / "node", model=None) as store,
+    ):
+        store.session("a").record("user", "Lisbon", key="1")
+        assert store.recall("Lisbon").hits
+        assert store.verify().sound
+
+
+def test_a_pooler_that_shares_sessions_is_refused(tmp_path, postgres_url):
+    """What is set for a session would be another client's, so that an append might not be durable."""
+    with pooler(tmp_path, postgres_url, shares_sessions=True) as url:
+        with pytest.raises(errors.StoreError, match="shares sessions by transaction") as raised:
+            MemoryStore.open(url, log="shared", local=tmp_path / "node", model=None)
+        assert "pool_mode = session" in raised.value.hint
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of this module's own."""
+    with stoppable_server() as server:
+        prepare(server.url)
+        yield server
+
+
+@pytest.fixture
+def lasting(server, tmp_path, request):
+    """A log of one event."""
+    server.start()
+    address = LogAddress(server.url, request.node.name)
+    log = open_log(tmp_path / "node", clock=FakeClock(), create=True, address=address, encrypt=False)
+    log.appends.transact(start("s"))
+    yield log
+    log.close()
+
+
+def test_threads_that_append_and_read_during_restarts_see_no_error(server, lasting):
+    """They wait for the server, wherever the restart hits them: each append is there once, and the chain is whole."""
+    stop = threading.Event()
+
+    def appending(name):
+        count = 0
+        while not stop.is_set():
+            lasting.appends.transact(append("s", f"{name} {count}", keys=[f"{name} {count}"]))
+            count += 1
+        return count
+
+    def reading():
+        while not stop.is_set():
+            assert lasting.recorded_at(lasting.head().position)
+
+    running = [in_thread(lambda n=n: appending(n)) for n in range(3)]
+    reader = in_thread(reading)
+    for _ in range(3):
+        before = lasting.head().position
+        wait_until(lambda before=before: lasting.head().position > before, what="an append")
+        server.stop()
+        server.start()
+    stop.set()
+    counts = [outcome.result() for outcome in running]
+    reader.result()
+    assert all(counts)
+    assert len(read_all(lasting)) == 1 + sum(counts)
+    assert verify(lasting).sound
+
+
+def test_a_server_that_stays_away_is_unreachable_within_the_stated_time(server, lasting, monkeypatch):
+    """The first calls wait for it, those after that fail at once, until it is there again."""
+    monkeypatch.setattr(postgres, "RECONNECT_S", 1.0)
+    lasting.appends.transact(append("s", "before"))
+    server.stop()
+    waited = []
+    for call in (
+        lasting.head,
+        lambda: lasting.appends.transact(append("s", "lost", keys=["k"])),
+        lasting.head,
+        lasting.last_given,
+    ):
+        began = time.monotonic()
+        with pytest.raises(errors.LogUnreachable, match="does not answer") as caught:
+            call()
+        waited.append(time.monotonic() - began)
+    assert 0.9 < waited[0] < 3
+    assert max(waited[2:]) < 0.5
+    assert "check that PostgreSQL runs" in caught.value.hint
+    server.start()
+    assert lasting.head().position == 2
+    assert lasting.appends.transact(append("s", "again", keys=["k"])) == [3]
+    assert verify(lasting).sound
