@@ -1,5 +1,9 @@
-"""Segments: exact rows in blocks, merging within bounds, search with and without an index, one writer at a time."""
+"""Segments: exact rows in blocks, merging within bounds, search with and without an index, one writer at a time.
 
+The lock of who writes vectors is free again whatever went wrong while it was taken.
+"""
+
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +18,11 @@ from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.errors import EncodingFailed
 from mnemolog.projections.sql.embeddings import content_hash, pack, unpack, width_of
 from mnemolog.projections.sql.filtering import PositionMask
+from mnemolog.domain.errors import EncodingFailed, IndexerBusy
+from mnemolog.infra.runtime import files
+from mnemolog.projections.sql.embeddings import content_hash
+from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
+from mnemolog.projections.sql.position_mask import PositionMask
 from mnemolog.projections.vectors import ann_index, generation, segment
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
@@ -25,7 +34,7 @@ from mnemolog.projections.vectors.checked_rows import (
     floats,
     scores,
 )
-from mnemolog.projections.vectors.folders import read_manifest, segment_folders
+from mnemolog.projections.vectors.folders import IndexerLock, read_manifest, segment_folders
 from mnemolog.projections.vectors.generation import run_to_merge
 from mnemolog.projections.vectors.projection import nearest
 from mnemolog.projections.vectors.segment import build
@@ -406,3 +415,32 @@ def test_an_index_with_impossible_numbers_is_refused_before_it_is_parsed():
     for rows in ({"dimension": 65, "count": 600}, {"dimension": 64, "count": 601}):
         with pytest.raises(ValueError, match="index"):
             ann_index.parse(sound, made.effort, **rows)
+
+
+def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypatch):
+    """Found by a sweep over file descriptors: the lock was taken, the note failed, and nobody could index any more."""
+
+    def fail(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_unsynced", fail)
+        with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
+            assert IndexerLock(tmp_path, "f" * 64).holder() == "another process"
+    with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
+        pass
+
+
+def test_a_held_lock_names_its_holder_and_is_released_without_a_note(tmp_path):
+    """Of another thread as of another process."""
+    one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
+    with one.held():
+        (note,) = tmp_path.glob("*.holder.json")
+        with pytest.raises(IndexerBusy, match=f"process {os.getpid()}") as caught, two.held(wait_s=0):
+            pass
+        assert f"process {os.getpid()}" in caught.value.holder
+        with pytest.raises(IndexerBusy), one.held(wait_s=0):
+            pass
+    assert not note.exists()
+    with two.held(wait_s=0), IndexerLock(tmp_path, "e" * 64).held(wait_s=0):
+        pass
