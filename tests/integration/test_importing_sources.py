@@ -1,19 +1,46 @@
-"""Files as they are found: compressed, with marks, cut off, in other encodings."""
+"""Files as they are found: compressed, with marks, cut off, in other encodings.
+
+Imported files as turns: each format, its field maps, and what turns keep of what they were made of.
+"""
 
 import gzip
+import json
 import os
+import threading
 import tracemalloc
 import zipfile
+import zlib
 from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mnemolog import MemoryStore, MnemologError, import_log
-from mnemolog.adapters.importers import FORMATS, detect_format, import_files, read_turns, source
+from mnemolog import (
+    DuplicateKey,
+    InvalidInput,
+    LimitExceeded,
+    LogDamaged,
+    MemoryStore,
+    MnemologError,
+    NewTurn,
+    SessionAlreadyEnded,
+    UnknownSession,
+    import_log,
+)
+from mnemolog.adapters.importers import FORMATS, detect_format, import_files, parse_field_map, read_turns, source
 from mnemolog.adapters.importers.import_files import preview_files
+from mnemolog.adapters.importers.turn import DEFAULT_FIELDS
+from mnemolog.adapters.support.framework_sessions import reconcile
+from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of
 from mnemolog.domain.errors import ImportRefused
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.limits import BLOB_BYTES_MAX
+from mnemolog.domain.session import Original, new_turn, original_of
+from mnemolog.domain.threads import Blob
 from mnemolog.infra import text_file
 from mnemolog.infra.text_file import UNPACKED_BYTES_MIN
+from tests.support import nothing_written
 
 THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'.replace(b"{", b'{"role": "user", ')
 
@@ -294,3 +321,398 @@ def test_a_reader_that_is_closed_early_closes_its_file(file):
     next(turns)
     turns.close()
     assert detect_format(file(THREE)) == "jsonl"
+
+
+NAMES = st.text(st.characters(blacklist_characters=",=+", blacklist_categories=("Cs",)), min_size=1).filter(
+    lambda name: name == name.strip()
+)
+MAPS = st.dictionaries(
+    st.sampled_from(sorted(set(DEFAULT_FIELDS) - {"role"})), st.lists(NAMES, min_size=1, max_size=4).map(tuple)
+)
+# What the log takes as text; the session of a file with these lines is its stem.
+TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), min_size=1).filter(
+    lambda text: not text.isspace()
+)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Writes rows to a file, those of a user unless they say so, and reads them back as turns."""
+
+    def read(*rows, fields=(), name="talk.jsonl", role="user", **options):
+        path = tmp_path / name
+        rows = [{"role": role} | row if isinstance(row, dict) else row for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return list(read_turns(path, fields=parse_field_map(fields), **options))
+
+    return read
+
+
+def one(rows, row, *fields, **options):
+    (turn,) = rows(row, fields=fields, **options)
+    return turn
+
+
+@settings(deadline=None)
+@given(MAPS)
+def test_an_option_names_fields_in_order_whatever_they_are_called(sources):
+    """Any name without a comma, an equals sign or a plus."""
+    option = ",".join(f"{target}={'+'.join(names)}" for target, names in sources.items())
+    assert parse_field_map([option] if sources else []) == sources
+
+
+def test_an_unclear_field_option_is_refused():
+    """Unknown, empty, doubled: each is an error, never a guess, and names every target. Options may repeat."""
+    expected = {"text": ("a", "b"), "time": ("at",), "session": ("room",)}
+    assert parse_field_map(["text=a+b, time = at", "session=room"]) == expected
+    for option in ("", "text", "text=", "text=a+", "=a", "colour=a", "text=a,", "text=a,text=b", "role=a+b"):
+        with pytest.raises(InvalidInput, match="field: "):
+            parse_field_map([option])
+    with pytest.raises(InvalidInput) as caught:
+        parse_field_map(["txt=a"])
+    assert all(target in str(caught.value) for target in DEFAULT_FIELDS)
+
+
+def test_fields_of_a_transcript_are_refused(tmp_path):
+    """The error names the formats that have fields."""
+    with pytest.raises(InvalidInput, match="codex has no fields to name; these formats have: jsonl, json, csv"):
+        read_turns(tmp_path / "any", format="codex", fields=parse_field_map(["text=a"]))
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS, max_size=5))
+def test_any_text_is_read_back_unchanged(tmp_path_factory, texts):
+    """Line separators, controls, combining marks: a line of JSON carries them all."""
+    for ascii_only in (True, False):
+        path = tmp_path_factory.mktemp("texts") / "talk.jsonl"
+        lines = [json.dumps({"text": text, "role": "user"}, ensure_ascii=ascii_only) for text in texts]
+        path.write_bytes("\n".join(lines).encode())
+        assert [turn.text for turn in read_turns(path)] == texts
+
+
+def test_the_default_names_fill_every_field(rows):
+    """A line under the documented names needs no map."""
+    turn = one(
+        rows,
+        {
+            "text": "hello",
+            "role": "assistant",
+            "session": "s",
+            "session_title": "a\tlabel",
+            "scope": "acme/ada",
+            "agent": "helper",
+            "speaker": "Bo",
+            "key": "k",
+            "time": "2024-03-01T09:00:00+01:00",
+            "tool_calls": [{"name": "x"}],
+            "metadata": {"n": 1},
+        },
+    )
+    assert (turn.text, turn.role, turn.session, turn.session_title) == ("hello", "assistant", "s", "a label")
+    assert (turn.scope, turn.agent, turn.speaker, turn.key) == ("acme/ada", "helper", "Bo", "k")
+    assert turn.said_at == 1_709_280_000_000_000
+    assert (turn.tool_calls, turn.metadata, turn.line, turn.where) == ([{"name": "x"}], {"n": 1}, 1, "line 1")
+
+
+@pytest.mark.parametrize(
+    "style", ["created_at thread_id", "createdAt threadId", "Created At,Thread Id", "created-at THREAD-ID"]
+)
+def test_a_usual_name_is_known_in_every_style(rows, style):
+    """Of programs in JavaScript, of spreadsheets, of anything between; also in the path that `--field` names."""
+    time, session = style.split("," if "," in style else " ")
+    turn = one(rows, {"text": "hi", time: "2024-03-01T09:00:00Z", session: "t9"})
+    assert (turn.said_at, turn.session) == (1_709_283_600_000_000, "t9")
+    assert one(rows, {"text": "hi", "Meta Data": {session: "t9"}}, "session=meta_data.thread_id").session == "t9"
+
+
+def test_a_constant_role_holds_whatever_the_fields_are_called(rows):
+    """`role=user` is the role, also where a field is called `user`."""
+    row = {"type": "message", "user": "U1", "text": "hi"}
+    assert (one(rows, row, "role=user", role=None).role, one(rows, row, "role=bot", role=None).role) == (
+        "user",
+        "assistant",
+    )
+
+
+def test_several_fields_join_into_one(rows):
+    """Texts and speakers with a space, sessions, scopes and keys with a slash; what is missing is passed over."""
+    fields = "text=said+caption,session=room+day,scope=org+room,speaker=first+last,key=room+n,time=date+clock"
+    row = {"said": "hi", "room": "r", "day": 1, "org": "o", "first": "A", "last": "B", "n": 2}
+    turn = one(rows, row | {"date": "2024-03-01", "clock": "09:00"}, fields)
+    assert (turn.text, turn.session, turn.scope, turn.speaker, turn.key) == ("hi", "r/1", "o/r", "A B", "r/2")
+    assert turn.said_at == 1_709_283_600_000_000
+    assert one(rows, row | {"caption": "a boat"}, fields).text == "hi a boat"
+    assert one(rows, {"text": "hi", "namespace": ["memories", "ada"]}, "scope=namespace").scope == "memories/ada"
+
+
+def test_a_map_leaves_the_other_fields_as_documented(rows):
+    """A path reaches into objects, unless a field has that name; metadata takes named fields and merges objects."""
+    assert one(rows, {"message": {"content": "deep"}}, "text=message.content").text == "deep"
+    assert one(rows, {"a.b": "flat", "a": {"b": "deep"}}, "text=a.b").text == "flat"
+    turn = one(rows, {"body": "hi", "session": "s", "key": 0}, "text=body")
+    assert (turn.text, turn.session, turn.key) == ("hi", "s", "0")
+    assert one(rows, {"text": "hi", "lang": "en", "m": {"a": 1}}, "metadata=m+lang").metadata == {"a": 1, "lang": "en"}
+    assert rows({"text": "hi"}, name="monday.jsonl")[0].session == "monday"
+    assert rows({"text": "hi"}, name="tuesday.jsonl.gz")[0].session == "tuesday"
+
+
+@pytest.mark.parametrize(
+    ("row", "role", "speaker"),
+    [
+        ({"speaker": "Ada"}, "user", "Ada"),
+        ({"speaker": "Assistant"}, "assistant", None),
+        ({"speaker": "bot", "role": "user"}, "user", "bot"),
+        ({"role": "human"}, "user", None),
+        ({"role": "AI"}, "assistant", None),
+        ({"role": "model"}, "assistant", None),
+        ({"role": "developer"}, "system", None),
+        ({"role": "function"}, "tool", None),
+        ({"type": "human"}, "user", None),
+        ({"type": "AIMessageChunk", "name": "Bo"}, "assistant", "Bo"),
+        ({"sender_type": "user_message"}, "user", None),
+        ({"from": "gpt"}, "assistant", None),
+        ({"author": "Claude"}, "assistant", None),
+        ({"is_user": True, "name": "Bo"}, "user", "Bo"),
+        ({"isUser": False, "name": "Ada"}, "assistant", "Ada"),
+        ({"is_user": False, "is_system": True}, "system", None),
+        ({"is_bot": True}, "assistant", None),
+        ({"isCreatedByUser": False, "sender": "GPT-4o"}, "assistant", "GPT-4o"),
+        ({"Is Sent By User": "true"}, "user", None),
+        ({"from-me": 0, "isDeletedByUser": True}, "assistant", None),
+    ],
+)
+def test_roles_may_be_words_of_providers(rows, row, role, speaker):
+    """A role word means a role; a speaker who is called like one is that role."""
+    turn = one(rows, {"text": "hi"} | row, role=None)
+    assert (turn.role, turn.speaker) == (role, speaker)
+
+
+@pytest.mark.parametrize("row", [{}, {"role": ""}, {"type": "message"}, {"is_user": None}])
+def test_a_role_that_nothing_tells_is_asked_for(rows, row):
+    """It is never guessed. `--field role=user` says it for all rows, and so does a word of a provider."""
+    row = {"text": "hi"} | row
+    with pytest.raises(
+        ImportRefused, match=r"role: nothing says who speaks; the fields are 'role', 'text'.*--field role="
+    ):
+        rows(row, role=None)
+    assert [one(rows, row, f"role={word}", role=None).role for word in ("user", "gpt")] == ["user", "assistant"]
+
+
+def test_content_blocks_calls_and_results_of_tools_are_read_without_a_map(rows):
+    """Logs of chat interfaces, a message a line, as providers write them."""
+    assert one(rows, {"role": "user", "content": [{"type": "text", "text": "hi"}]}).text == "hi"
+    assert one(rows, {"text": None, "tool_calls": [{"name": "Bash"}]}, "text=text").text == "[tool call: Bash]"
+    call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Lisbon"}}
+    turn = one(rows, {"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]})
+    assert (turn.text, turn.tool_calls) == ("I look.", [{"id": "c1", "name": "weather", "input": {"city": "Lisbon"}}])
+    assert one(rows, {"role": "assistant", "content": [call]}).text == "[tool call: weather]"
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "sun"}
+    turn = one(rows, {"role": "user", "content": [result], "metadata": {"n": 1}})
+    assert (turn.role, turn.text, turn.metadata) == ("tool", "sun", {"n": 1, "tool_use_id": "c1"})
+
+
+def test_a_key_without_an_id_is_a_place_and_not_a_text(rows):
+    """Role, time of saying, and number in the session. Never change it: what was forgotten would be imported again."""
+    said = [{"time": 1_773_651_600}, {}, {"time": 1_773_651_600}, {"role": "assistant"}, {}, {"session": "t"}]
+    for text in ("hello", "bye"):
+        keys = [turn.key for turn in rows(*({"text": text} | row for row in said))]
+        assert keys == [
+            *("user@1773651600000000/1", "user/1", "user@1773651600000000/2", "assistant/1", "user/2", "user/1"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (
+            {"said": "hi"},
+            "text: no field with a usual name for a text; the fields are 'role', 'said'; name the right one with --f",
+        ),
+        ({"text": 5}, "text: expected text in 'text', got int: 5"),
+        ({"text": "a\0b"}, "text: contains a NUL character at 1"),
+        ({"text": "x" * (1 << 20) + "y"}, "text: 1,048,577 bytes of UTF-8"),
+        ({"text": "hi", "role": "boss"}, "role: 'boss' is none of user"),
+        ({"text": "hi", "scope": "a//b"}, "scope: 'a//b' has an empty segment"),
+        ({"text": "hi", "scope": "a/../b"}, "scope: "),
+        ({"text": "hi", "session": [["s"]]}, "session: expected text or a number, got list"),
+        ({"text": "hi", "session": True}, "session: expected text or a number, got bool"),
+        ({"text": "hi", "session": "s" * 257}, "session: 257 bytes"),
+        ({"text": "hi", "key": "k" * 513}, "key: 513 bytes"),
+        ({"text": "hi", "time": "soon"}, "time: 'soon' cannot be parsed as a time"),
+        ({"text": "hi", "metadata": [1]}, "metadata: expected an object"),
+        ({"text": "hi", "metadata": {"n": 1 << 64}}, "metadata: cannot be stored"),
+        ({"text": "hi", "tool_calls": "Bash"}, "tool_calls: expected a list"),
+        (["hi"], "JSON: expected an object on the line, got list"),
+    ],
+)
+def test_a_line_that_the_log_cannot_hold_is_refused_with_its_place(rows, tmp_path, row, why):
+    """Every refusal names file, line and reason."""
+    with pytest.raises(ImportRefused) as caught:
+        rows({"text": "fine"}, row, format="jsonl")
+    assert (caught.value.path, caught.value.line) == (tmp_path / "talk.jsonl", 2)
+    assert why in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'talk.jsonl'}:2: ")
+
+
+FORM = "tests.bytes"
+
+
+def turn(session, text, data=None, role="user"):
+    original = None if data is None else Original(form=FORM, data=data)
+    return NewTurn(session=session, role=role, text=text, original=original)
+
+
+def texts_in(store, session, **how):
+    return [recorded.event.text for recorded in visible_of(store).seen(session, **how)]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\xff", b"{}" * 100, bytes(range(256)) * 9_000], ids=len)
+def test_an_original_comes_back_to_the_byte(data, folder):
+    """Whatever it is, after the store was closed and opened again."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("s")
+        store.record_many([turn("s", "said", data), turn("s", "said")])
+    with MemoryStore.open(folder, model=None) as store:
+        first, second = visible_of(store).seen("s")
+        assert original_of(first.event) == Original(form=FORM, data=data)
+        assert original_of(second.event) is None
+
+
+def test_what_the_text_says_is_not_stored_twice(rng):
+    """The text is the dictionary of the original."""
+    text = "".join(rng.choice("abcdefghijklmnopqrstuvwxyz 0123456789") for _ in range(20_000))
+    data = f'{{"role":"user","content":"{text}"}}'.encode()
+    made = new_turn(role="user", text=text, original=Original(form=FORM, data=data))
+    assert len(made.original.data) < 400 < len(zlib.compress(data))
+    assert original_of(made).data == data
+
+
+def test_an_original_that_does_not_fit_its_turn_is_damage():
+    """It is not given out as if it were whole."""
+    for blob in (
+        Blob(kind=FORM, data=b"none", packed=True),
+        Blob(kind=FORM, data=zlib.compress(b"x")[2:-6], packed=True),
+    ):
+        with pytest.raises(LogDamaged):
+            original_of(TurnRecorded(role="user", text="said", original=blob))
+
+
+def test_what_cannot_be_an_original_is_refused_and_nothing_is_written(store):
+    """Not even the turns before it."""
+    store.start_session("s")
+    with nothing_written(store):
+        for original, error in (
+            (Original(form="", data=b"x"), InvalidInput),
+            (Original(form=FORM, data=bytes(BLOB_BYTES_MAX + 1)), LimitExceeded),
+        ):
+            with pytest.raises(error):
+                store.record_many(
+                    [turn("s", "said"), NewTurn(session="s", role="user", text="said", original=original)]
+                )
+
+
+def test_a_retry_with_another_original_is_another_turn(store):
+    """A key stands for all of a turn."""
+    store.start_session("s")
+    once = NewTurn(session="s", role="user", text="said", key="k", original=Original(form=FORM, data=b"1"))
+    first, again = store.record_many([once, once])
+    assert first == again
+    with pytest.raises(DuplicateKey):
+        store.record_many([NewTurn(session="s", role="user", text="said", key="k")])
+
+
+def test_reconcile_records_originals(store):
+    """Those of new turns, as it does with everything else they have."""
+    session = store.start_session("s")
+    assert len(reconcile(session, [turn("s", "one", b"1"), turn("s", "two", b"2")])) == 2
+    assert [original_of(found.event).data for found in visible_of(store).seen("s")] == [b"1", b"2"]
+
+
+def test_the_last_turns_are_those_that_the_session_sees(store):
+    """Through branches and rewinds, any number of them, in order."""
+    root = store.start_session("root")
+    store.record_many([turn("root", f"r{n}") for n in range(5)])
+    branch = root.branch("branch", at=store.turns("root")[2].position)
+    root.record("user", "later")
+    store.record_many([turn("branch", f"b{n}") for n in range(4)])
+    branch.rewind(turns=2)
+    branch.record("user", "b4")
+    branch.set("value", 1)
+    seen = ["r0", "r1", "r2", "b0", "b1", "b4"]
+    assert texts_in(store, "branch") == seen == [turn.text for turn in branch.turns()]
+    for limit in range(8):
+        assert texts_in(store, "branch", limit=limit) == seen[len(seen) - min(limit, len(seen)) :]
+    assert texts_in(store, "root") == [*(f"r{n}" for n in range(5)), "later"]
+    with pytest.raises(UnknownSession):
+        visible_of(store).seen("nobody")
+
+
+def test_forgotten_turns_are_not_seen_and_do_not_count(store):
+    """Neither by who asks for the last ones nor by who takes one back."""
+    session = store.start_session("s")
+    made = store.record_many([turn("s", f"t{n}", b"x") for n in range(5)])
+    store.forget(positions=[made[2].position, made[4].position])
+    assert texts_in(store, "s", limit=2) == ["t1", "t3"]
+    assert switches_of(store).take_back("s").event.text == "t3"
+    assert [found.text for found in session.turns()] == ["t0", "t1"]
+
+
+def test_a_turn_is_taken_back_by_one_caller_alone(store):
+    """However many ask at the same time; and it is only hidden."""
+    store.start_session("s")
+    store.record_many([turn("s", f"t{n}") for n in range(40)])
+    taken, lock = [], threading.Lock()
+
+    def take():
+        while (found := switches_of(store).take_back("s")) is not None:
+            with lock:
+                taken.append(found.event.text)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == sorted(f"t{n}" for n in range(40))
+    assert texts_in(store, "s") == []
+    assert len(store.turns("s")) == 40
+
+
+def test_a_rewrite_is_there_as_a_whole_or_not_at_all(store):
+    """Where one turn of it is refused the session sees what it saw."""
+    session = store.start_session("s")
+    store.record_many([turn("s", "old"), turn("s", "older")])
+    with pytest.raises(UnknownSession):
+        sessions_of(store).rewrite("s", [turn("s", "new"), turn("nobody", "new")])
+    assert texts_in(store, "s") == ["old", "older"]
+    sessions_of(store).rewrite("s", [turn("s", "new")])
+    assert texts_in(store, "s") == ["new"]
+    sessions_of(store).rewrite("s", [])
+    assert texts_in(store, "s") == []
+    session.end()
+    with pytest.raises(SessionAlreadyEnded):
+        sessions_of(store).rewrite("s", [turn("s", "new")])
+
+
+def test_readers_see_a_rewrite_all_at_once(store):
+    """Never what was there mixed with what has come."""
+    store.start_session("s")
+    store.record_many([turn("s", "0") for _ in range(3)])
+    done = threading.Event()
+
+    def rewrite():
+        for number in range(1, 60):
+            sessions_of(store).rewrite("s", [turn("s", str(number)) for _ in range(3)])
+        done.set()
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    last = 0
+    while not done.is_set():
+        seen = texts_in(store, "s")
+        assert len(seen) == 3
+        assert len(set(seen)) == 1, seen
+        assert int(seen[0]) >= last
+        last = int(seen[0])
+    thread.join()
+    assert texts_in(store, "s") == ["59"] * 3
