@@ -1,14 +1,28 @@
-"""The queue of a process' appends, without a log behind it: order, groups, hand-over, interrupts, closing."""
+"""The queue of a process' appends, without a log behind it: order, groups, hand-over, interrupts, closing.
 
+The condition that the projector and the indexer wait with: Ctrl-C at any line leaves it working. Work with a model
+ends between two of its calls when it is told to, and nobody else's does. WorkerPools: threads that do what a loop
+asks for, and tell it how that went.
+"""
+
+import asyncio
+import gc
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mnemolog.domain.errors import StoreClosed
+from mnemolog import StoreClosed
+from mnemolog.aio.wrappers import WorkerPool
+from mnemolog.infra.embedding.encoder import batches
+from mnemolog.infra.embedding.object_encoder import ObjectEncoder
 from mnemolog.infra.log import group_commit
 from mnemolog.infra.log.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
+from mnemolog.infra.runtime import cancellation, condition
+from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from tests.interrupts import Interrupt, at_each_line, interrupted_when, line_of
-from tests.support import in_thread, wait_until
+from tests.support import WAIT_S, HashEncoder, in_thread, wait_until
 
 CODE = {group_commit.__file__}
 
@@ -315,3 +329,227 @@ def test_closing_serves_what_is_queued_and_refuses_what_comes_or_waits_for_room(
     assert [outcome.result() for outcome in outcomes] == list(range(5))
     with pytest.raises(StoreClosed):
         groups.queue.submit(lambda _: "later")
+
+
+def test_an_interrupt_at_any_line_leaves_a_condition_that_works():
+    """Of a thread that waits, and of one that notifies: the next change reaches all, and no lock is left taken."""
+    for interrupted in at_each_line({condition.__file__}, more_than=10):
+        changed, ready = InterruptSafeCondition(), threading.Event()
+
+        def found(ready=ready):
+            return True if ready.is_set() else None
+
+        def change(changed=changed):
+            with changed.mutex:
+                changed.notify_all()
+
+        def wait_and_notify(changed=changed, change=change, found=found):
+            changed.wait_for(found, timeout_s=0.001)
+            change()
+
+        waiting = in_thread(lambda changed=changed, found=found: changed.wait_for(found, timeout_s=None))
+        wait_until(lambda changed=changed: len(changed._gates) == 1, what="the thread that waits")
+        interrupted(wait_and_notify)
+        ready.set()
+        in_thread(change).result(5)
+        assert waiting.result(5) is True
+        assert changed._gates == []
+
+
+def test_waking_a_thread_twice_is_no_error():
+    """An interrupt may have ended the first attempt halfway."""
+    waiting, woken = threading.Lock(), threading.Lock()
+    waiting.acquire()
+    changed = InterruptSafeCondition()
+    with changed.mutex:
+        changed._gates += [woken, waiting]
+        changed.notify_all()
+    assert not waiting.locked()
+
+
+def test_an_encoder_stops_before_its_next_batch(monkeypatch):
+    """What it was doing is finished, and nothing of it is given back."""
+    model = HashEncoder()
+    monkeypatch.setattr("mnemolog.infra.embedding.object_encoder.BATCH_SIZE", 2)
+    encoder = ObjectEncoder(model)
+    with cancellation.when(lambda: len(model.calls) == 2), pytest.raises(cancellation.Stopped):
+        encoder.encode([f"tea {n}" for n in range(10)])
+    assert [len(batch) for batch in model.calls] == [2, 2]
+
+
+def test_even_after_the_last_batch():
+    """So that one who was abandoned writes nothing."""
+    model = HashEncoder()
+    with cancellation.when(lambda: bool(model.calls)), pytest.raises(cancellation.Stopped):
+        ObjectEncoder(model).encode(["tea"])
+
+
+def test_only_the_work_of_that_thread_and_block_is_stopped():
+    """A recall that uses the same encoder meanwhile goes on."""
+    encoder = ObjectEncoder(HashEncoder())
+    with cancellation.when(lambda: True):
+        assert in_thread(lambda: encoder.encode(["tea"])).result().shape == (1, 384)
+        with pytest.raises(cancellation.Stopped):
+            encoder.encode(["tea"])
+    assert encoder.encode(["tea"]).shape == (1, 384)
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 40), st.integers(1, 2_000))
+def test_batches_hold_every_text_once_within_both_limits(tokens, size_max, tokens_max):
+    """Longest first; only a text that is too long by itself exceeds the limit, and it is alone."""
+    made = list(batches(tokens, size_max=size_max, tokens_max=tokens_max))
+    order = [number for batch in made for number in batch]
+    assert sorted(order) == list(range(len(tokens)))
+    assert [tokens[number] for number in order] == sorted(tokens, reverse=True)
+    for batch in made:
+        assert len(batch) <= size_max
+        assert len(batch) == 1 or max(tokens[number] for number in batch) * len(batch) <= tokens_max
+
+
+def test_short_texts_still_fill_a_batch():
+    """Thirty-two turns of chat are one call, as before there was a limit."""
+    assert [len(batch) for batch in batches([32] * 64, size_max=32, tokens_max=1_024)] == [32, 32]
+
+
+def test_work_inside_other_work_is_stopped_with_it():
+    """Whoever says so, the inner or the outer."""
+    told = []
+    with cancellation.when(lambda: "outer" in told):
+        with cancellation.when(lambda: "inner" in told):
+            cancellation.check()
+            told.append("inner")
+            with pytest.raises(cancellation.Stopped):
+                cancellation.check()
+            told[:] = ["outer"]
+            with pytest.raises(cancellation.Stopped):
+                cancellation.check()
+        told[:] = ["inner"]
+        cancellation.check()
+
+
+def threads_of(pool):
+    """The threads of a pool that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name == f"mnemolog-{pool}"]
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+async def test_work_is_begun_in_the_order_in_which_it_came():
+    """With one thread it is done in that order."""
+    done = []
+
+    pool = WorkerPool("test", threads_max=1)
+    await asyncio.gather(*(pool(lambda n=n: done.append(n)) for n in range(100)))
+    pool.shut()
+    assert pool.join() == []
+    assert done == list(range(100))
+
+
+async def test_there_are_no_more_threads_than_are_allowed_and_none_when_there_is_nothing_to_do():
+    """The next work finds a new one."""
+    pool, together = WorkerPool("three", threads_max=3, linger_s=0.0), threading.Barrier(3)
+    for _ in range(3):
+        await asyncio.gather(*(pool(lambda: together.wait(WAIT_S)) for _ in range(6)))
+        assert len(threads_of("three")) <= 3
+        await asyncio.to_thread(wait_until, lambda: not threads_of("three"), what="the end of the threads")
+
+
+@pytest.mark.parametrize("how", ["cancelled in the same moment", "dropped"])
+async def test_an_error_without_a_waiting_caller_reaches_no_other_caller(how):
+    """Python would report it as never looked at."""
+    reported, begun, free = [], threading.Event(), threading.Event()
+
+    def fail():
+        begun.set()
+        assert free.wait(WAIT_S)
+        raise ValueError("late")
+
+    def cancel_when_it_has_failed(pool, task):
+        # It holds up the loop, on purpose: the outcome is on its way there, and the cancellation comes right behind.
+        assert begun.wait(WAIT_S)
+        free.set()
+        wait_until(lambda: not pool._running, what="the failure")
+        asyncio.get_running_loop().call_soon(task.cancel)
+
+    loop, pool = asyncio.get_running_loop(), WorkerPool("test", threads_max=1)
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    if how == "dropped":
+        call = pool(fail)
+        call.send(None)
+        await asyncio.to_thread(begun.wait, WAIT_S)
+        call.close()
+        free.set()
+    else:
+        call = asyncio.create_task(pool(fail))
+        loop.call_soon(cancel_when_it_has_failed, pool, call)
+        await asyncio.wait([call])
+        assert call.cancelled()
+    assert await pool(int) == 0
+    del call
+    gc.collect()
+    assert reported == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "seen"), [(ValueError("x"), ValueError), (StopIteration(), RuntimeError), (SystemExit(3), SystemExit)]
+)
+async def test_whatever_the_work_raises_is_raised_where_it_was_asked_for(raised, seen):
+    """`StopIteration` would never arrive, so it comes wrapped."""
+    with pytest.raises(seen):
+        await WorkerPool("test", threads_max=1)(raising(raised))
+
+
+async def test_without_a_thread_nothing_is_left_in_the_queue(monkeypatch):
+    """The system has no more of them; later it has."""
+    pool = WorkerPool("test", threads_max=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _: raising(RuntimeError("can't start new thread"))())
+        with pytest.raises(RuntimeError, match="new thread"):
+            await pool(int)
+    assert await pool(int) == 0
+
+
+def test_a_loop_that_is_gone_is_not_waited_for():
+    """Its work is finished all the same, and the pool goes on."""
+    begun, free = threading.Event(), threading.Event()
+    done = []
+    pool = WorkerPool("test", threads_max=1)
+
+    def work():
+        begun.set()
+        assert free.wait(WAIT_S)
+        done.append(1)
+
+    async def leave():
+        asyncio.create_task(pool(work))  # noqa: RUF006
+        await asyncio.to_thread(begun.wait, WAIT_S)
+
+    asyncio.run(leave())
+    free.set()
+    assert asyncio.run(pool(lambda: len(done))) == 1
+
+
+@pytest.mark.parametrize("stops", [True, False])
+async def test_what_waits_when_a_lane_is_shut_is_turned_away_or_done(stops):
+    """And nothing more is taken."""
+    begun, free = threading.Event(), threading.Event()
+    pool = WorkerPool("test", threads_max=1, stops=stops)
+    first = asyncio.create_task(pool(lambda: (begun.set(), free.wait(WAIT_S))))
+    await asyncio.to_thread(begun.wait, WAIT_S)
+    second = asyncio.create_task(pool(lambda: "done"))
+    await asyncio.to_thread(wait_until, lambda: pool._queue, what="the second to wait")
+    pool.shut()
+    with pytest.raises(StoreClosed):
+        await pool(int)
+    free.set()
+    await first
+    if stops:
+        with pytest.raises(StoreClosed):
+            await second
+    else:
+        assert await second == "done"
