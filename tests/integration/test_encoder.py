@@ -17,7 +17,7 @@ from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.infra.embedding.onnx_bert import Bert
 from mnemolog.operations.service import WITHOUT_ONNX_RUNTIME
 from tests.support import HashEncoder
-from tests.unit.test_chunking import LIGATURE, covers
+from tests.unit.test_words import LIGATURE, covers
 
 NAME = "all-MiniLM-L6-v2"
 MIXED = [
