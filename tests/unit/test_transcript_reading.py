@@ -1,4 +1,7 @@
-"""Transcripts that another program is writing: complete lines, what a session misses, and what was taken back."""
+"""Transcripts that another program is writing: complete lines, what a session misses, and what was taken back.
+
+Reading a stream by positions of the log.
+"""
 
 import os
 from types import SimpleNamespace
@@ -11,6 +14,7 @@ from mnemolog.adapters.importers.transcripts.reading import Line, lines_from, ma
 from mnemolog.adapters.support.framework_sessions import first_gone, missing
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.values import SCOPE_BYTES_MAX
+from mnemolog.infra.log.reader import LogReader
 
 
 @pytest.fixture
@@ -165,3 +169,31 @@ def test_a_transcript_that_only_grew_is_not_aligned(monkeypatch):
     monkeypatch.setattr("mnemolog.adapters.support.framework_sessions.SequenceMatcher", None)
     assert missing_of("A" * 10_000, "A" * 10_000) == ""
     assert missing_of("A" * 9_999, "A" * 10_000) == "A"
+
+
+class PositionsOnly(LogReader):
+    """Stands for a reader of a log: the positions of one stream by version, and how often they were read."""
+
+    def __init__(self, positions: list[int]) -> None:
+        self.positions, self.queries = positions, 0
+
+    def position_at(self, _stream: str, version: int) -> int:
+        """Return the position of a version, from 1 on."""
+        self.queries += 1
+        return self.positions[version - 1]
+
+
+@pytest.mark.parametrize("positions", [[], [1], [3], [2, 3, 7], [1, 2, 3, 4], [5, 6, 9, 20, 21, 22, 40]])
+def test_the_version_at_a_position_is_that_of_the_last_event_up_to_it(positions):
+    """At every position from before the stream to after it."""
+    for position in range(50):
+        found = PositionsOnly(positions).version_at("s", position, latest=len(positions))
+        assert found == sum(one <= position for one in positions)
+
+
+def test_both_ends_of_a_long_stream_take_at_most_one_query():
+    """Most reads want all turns of a session."""
+    reads = PositionsOnly(list(range(1, 10_001)))
+    assert reads.version_at("s", 0, latest=10_000) == 0
+    assert reads.version_at("s", 10_000, latest=10_000) == 10_000
+    assert reads.queries == 1
