@@ -1,4 +1,7 @@
-"""No read gives what a log says that was changed from outside; what does not need the event still answers."""
+"""No read gives what a log says that was changed from outside; what does not need the event still answers.
+
+P40: what is stored of a log is edited at random, past the library. No read answers otherwise without saying so.
+"""
 
 import inspect
 from collections.abc import Iterator
@@ -7,14 +10,18 @@ from itertools import product
 
 import pytest
 
+from benchmarks.outside.stored_log import StoredInPostgres, StoredLog
 from mnemolog import LogDamaged, MemoryStore
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.postgres.engine import prepare
 from mnemolog.infra.log.reader import LogReader
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
+from tests.faults.edits import History
+from tests.faults.simulation.running import SMALL
+from tests.faults.simulation.world import VOCABULARY
 from tests.faults.tamper import Tampering, copy_store
+from tests.postgres import database_on
 from tests.support import FakeClock, HashEncoder
-
-pytestmark = pytest.mark.promise("P6")
 
 FERRY, PORTO = "ferry", "Porto"
 GIVEN = {
@@ -114,6 +121,7 @@ def edit(folder, edits):
     tampering.connection.close()
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("word", EVENTS)
 @pytest.mark.parametrize("how", EDITS)
 def test_what_needs_a_touched_event_is_refused_and_nothing_else(told, tmp_path, how, word):
@@ -137,6 +145,7 @@ def test_what_needs_a_touched_event_is_refused_and_nothing_else(told, tmp_path, 
         assert refused.isdisjoint(others - needs)
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("how", EDITS)
 def test_projections_are_not_built_over_a_touched_event(told, tmp_path, how):
     """Without projections every answer would have to be built from the log."""
@@ -148,6 +157,7 @@ def test_projections_are_not_built_over_a_touched_event(told, tmp_path, how):
                 ask()
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("how", ["its content", "its time", "its digest"])
 def test_no_query_of_the_log_gives_a_touched_event(told, tmp_path, how):
     """All methods of the reader and of the log are called: a new one is held to it as well."""
@@ -195,6 +205,7 @@ LACKING = {
 }
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("how", LACKING)
 def test_an_answer_from_what_is_not_found_is_refused(told, tmp_path, how, is_open):
@@ -212,3 +223,38 @@ def test_an_answer_from_what_is_not_found_is_refused(told, tmp_path, how, is_ope
 
 RAW = {"stored", "stored_rows", "newest"}
 """What `verify`, exports and copies follow digest by digest themselves."""
+
+
+EDITS_OF_EACH = 250
+"""How often a history is edited before the next one is made."""
+
+
+@pytest.fixture(params=["folder", "postgres"])
+def log(request, tmp_path):
+    """A place for one log after the other: in a folder, or in a database of its own."""
+    folder = tmp_path / "log" / "memory"
+    if request.param == "folder":
+        yield StoredLog(folder)
+        return
+    with database_on(request.getfixturevalue("postgres_url")) as url:
+        prepare(url)
+        yield StoredInPostgres(folder, url)
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.promise("P40", "edits of each kind of store")
+@pytest.mark.parametrize("encrypt", [True, False], ids=["encrypted", "plain"])
+def test_no_read_answers_otherwise_after_an_edit_unless_it_says_so(
+    log, encrypt, tmp_path, monkeypatch, rng, seed, tries
+):
+    """Columns, rows, their order, the counter, the tail, rows of other stores; with projections, and without."""
+    for setting in SMALL:
+        monkeypatch.setattr(*setting)
+    with MemoryStore.open(tmp_path / "foreign", model=None, encrypt=encrypt) as store:
+        said = [{"role": "user", "text": f"{word} elsewhere"} for word in VOCABULARY]
+        store.session("last", scope="acme").record_many(said)
+    foreign = StoredLog(tmp_path / "foreign").rows()
+    for number in range(tries):
+        if number % EDITS_OF_EACH == 0:
+            history = History(log, f"{seed}/{number}", encrypt=encrypt)
+        assert (found := history.edited(rng, foreign)) is None, found
