@@ -1,28 +1,35 @@
-"""Over standard input and output, and over HTTP: several clients at once, and clients that die in the middle."""
+"""Over standard input and output, and over HTTP: several clients at once, and clients that die in the middle.
+
+MCP in `mnemolog serve`: the official client over streamable HTTP, beside the API. A memory that is opened while its
+client is greeted. Adding the server to a program, by that program's own command, and removing it. The page and the
+example.
+"""
 
 import asyncio
 import json
+import re
+import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
+from pathlib import Path
+from typing import get_args
 
 import httpx2
 import pytest
+from mcp import Client
 from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 
 from mnemolog import MemoryStore
-from tests.adapters.mcp.serving import (
-    answer,
-    command,
-    first_call,
-    http_server,
-    over_http,
-    over_stdio,
-    refusal,
-)
+from mnemolog.adapters.mcp import OpeningMemory, make_server
+from mnemolog.adapters.support.agent_tools import TOOLS
+from mnemolog.adapters.support.agent_tools.tool import opened
+from mnemolog.adapters.support.mcp_hosts import NAME, McpHost
+from mnemolog.cli.entry import run
+from tests.adapters.mcp.serving import MODES, answer, command, first_call, http_server, over_http, over_stdio, refusal
 from tests.children.first_calls import said
-from tests.pages import ROOT
+from tests.pages import ROOT, assert_example_prints
 from tests.server.serving import server
 from tests.support import WAIT_S
 
@@ -255,3 +262,232 @@ def test_read_only_does_not_create_a_store(folder):
 def test_first_calls_that_meet_are_all_recorded(race):
     """Those of several servers on one store: the session is started once, whoever comes first."""
     race(first_call, kept=said)
+
+
+async def tools(url, **headers):
+    async with over_http(url, **headers) as client:
+        return {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def test_a_client_asks_for_all_tools_in_the_url(folder):
+    """By default the seven that a model needs; of a read-only server those that read. No key stands twice."""
+    with server(folder) as (url, _):
+        stream = httpx2.get(f"{url}/mcp", headers={"accept": "text/event-stream"}, timeout=WAIT_S)
+        assert stream.status_code == 405, "it would hold a connection for as long as its client likes"
+        twice = '{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"query": "a", "query": "b"}}'
+        accepted = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        refused = httpx2.post(f"{url}/mcp", content=twice, headers=accepted, timeout=WAIT_S)
+        assert (refused.status_code, refused.json()["field"]) == (400, "query")
+        core, full = await tools(f"{url}/mcp"), await tools(f"{url}/mcp?tools=full")
+        assert core == {"remember", "recall", "context", "facts", "timeline", "working_memory", "switch"}
+        assert core < full
+    with server(folder, "--read-only") as (url, _):
+        assert await tools(f"{url}/mcp") == {"recall", "context", "facts", "timeline", "working_memory"}
+
+
+@pytest.fixture
+def tokens(folder):
+    """Tokens by what they are for, of a store with a session of somebody else."""
+    bound = {"scopes": ["acme/alice"]}
+    wanted = {
+        "alice": bound,
+        "reader": bound | {"verbs": ["read"]},
+        "recorder": bound | {"verbs": ["record"]},
+        "both": {"scopes": ["acme/alice", "acme/bob"]},
+    }
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("acme/bob/secret", scope="acme/bob", agent="bob").record("user", "the vault code is 4711")
+        return {name: store.admin.create_token(name, **how).secret for name, how in wanted.items()}
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+async def test_a_token_bounds_the_memory_and_its_actor_is_recorded(folder, tokens):
+    """Nothing outside of its scope is found, listed or named; what it records has its actor."""
+    with server(folder, "--require-token") as (url, _):
+        async with over_http(f"{url}/mcp", **bearer(tokens["alice"])) as client:
+            said = await answer(client, "remember", text="I moved to Lisbon.")
+            assert said["session"].startswith("acme/alice/") or "session" not in said
+            await answer(client, "remember", session="acme/alice/trip", text="By ferry.")
+            assert "vault" not in str(await answer(client, "recall", query="vault code", k=50))
+            assert "bob" not in str(await answer(client, "timeline", limit=50))
+            unknown = await refusal(client, "working_memory", session="acme/bob/none")
+            forbidden = await refusal(client, "working_memory", session="acme/bob/secret")
+            assert forbidden == unknown.replace("none", "secret")
+            named = await answer(client, "remember", session="theirs", text="A name within the scope.")
+            assert named["session"] == "acme/alice/theirs"
+    with MemoryStore.open(folder, model=None) as store:
+        told = [moment for moment in store.audit.timeline() if moment.actor == "alice"]
+        assert {"acme/alice/trip"} <= {moment.session for moment in told}
+        assert "By ferry." in str(told)
+
+
+async def test_the_verbs_of_a_token_decide_which_tools_it_gets(folder, tokens):
+    """Reading alone: no tool that writes. Recording alone, no token or a wrong one: nothing."""
+
+    def status(url, **headers):
+        return httpx2.post(url, json={}, headers=headers, timeout=WAIT_S)
+
+    with server(folder, "--require-token") as (url, _):
+        url = f"{url}/mcp"
+        assert "remember" in await tools(url, **bearer(tokens["alice"]))
+        assert await tools(url, **bearer(tokens["reader"])) == {
+            "recall",
+            "context",
+            "facts",
+            "timeline",
+            "working_memory",
+        }
+        assert status(url, **bearer(tokens["recorder"])).status_code == 403
+        assert status(url).status_code == 401
+        assert status(url, **bearer("wrong")).status_code == 401
+
+
+async def test_a_token_for_several_scopes_searches_them_all_and_names_one_to_write(folder, tokens):
+    """In the URL; a refused write names the choices."""
+    with server(folder, "--require-token") as (url, _):
+        for within, is_found in (("", True), ("?scope=acme/bob", True), ("?scope=acme/alice", False)):
+            async with over_http(f"{url}/mcp{within}", **bearer(tokens["both"])) as client:
+                assert ("4711" in str(await answer(client, "recall", query="vault code"))) is is_found
+                if not within:
+                    refused = await refusal(client, "remember", text="By ferry.")
+                    assert "choose among 'acme/alice', 'acme/bob'" in str(refused)
+
+
+@asynccontextmanager
+async def client_of(prepare, mode="auto"):
+    async with (
+        OpeningMemory(Path("memory"), prepare, read_only=False) as opening,
+        Client(make_server(opening, tools="full"), mode=mode) as client,
+    ):
+        yield client
+
+
+def ready(folder):
+    return opened(folder, agent="agent", read_only=False, model=None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_tools_are_listed_before_the_store_is_open_and_calls_wait_for_it(folder, mode):
+    """Several that wait are answered by one store."""
+    asked = []
+
+    @asynccontextmanager
+    async def prepare():
+        asked.append(True)
+        await opens.wait()
+        async with ready(folder) as memory:
+            yield memory
+
+    opens = asyncio.Event()
+    async with client_of(prepare, mode) as client:
+        assert "recall" in {tool.name for tool in (await client.list_tools()).tools}
+        calls = [asyncio.ensure_future(answer(client, "session_list")) for _ in range(3)]
+        assert not (await asyncio.wait(calls, timeout=0))[0]
+        assert not folder.exists()
+        opens.set()
+        assert [await call for call in calls] == [{"position": 0}] * 3
+    assert len(asked) == 1
+
+
+async def test_every_call_returns_why_the_store_cannot_be_opened_and_tries_again(folder):
+    """With a hint, and when it is over."""
+    folder.mkdir()
+    (folder / "log.db").write_text("this is no log")
+    async with client_of(lambda: ready(folder)) as client:
+        assert (await client.list_tools()).tools
+        for _ in range(2):
+            assert (await refusal(client, "status")).startswith("NotAStore: ")
+        assert "\nhint: " in await refusal(client, "status")
+        (folder / "log.db").unlink()
+        await answer(client, "remember", session="trip", text="tea")
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        assert [item.session for item in store.sessions()] == ["trip"]
+
+
+async def test_a_server_without_a_store_exits_with_an_error_when_its_client_leaves(folder):
+    """It says why at once, and again by its exit code."""
+    folder.mkdir()
+    (folder / "log.db").write_text("this is no log")
+    async with over_stdio(folder) as client:
+        assert "NotAStore" in await refusal(client, "recall", query="tea")
+    gone = subprocess.run(
+        command(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "error: " in gone.stderr
+    assert "Traceback" not in gone.stderr
+
+
+FOLDER = "a b/it's $HOME"
+SERVER = [sys.executable, "-m", "mnemolog"]
+
+
+@pytest.fixture
+def mnemolog(tmp_path, monkeypatch, capfd):
+    """Run `mnemolog mcp`; gives status, output and errors. Programs with a command print the words they are given."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "bin")
+    Path("bin").mkdir()
+    for name in ("claude", "codex", "code"):
+        Path("bin", name).write_text(
+            f"#!{sys.executable} -IS\nimport json, sys; print(json.dumps(sys.argv)); sys.exit(3)"
+        )
+        Path("bin", name).chmod(0o755)
+    return lambda *words: (run(["--key-file", "k", "mcp", FOLDER, *words]), *capfd.readouterr())
+
+
+@pytest.mark.parametrize("host", get_args(McpHost))
+def test_what_is_printed_is_what_is_run_and_keeps_each_word(mnemolog, host, tmp_path):
+    """A path with a space, a quote and a dollar is one word; options go along, paths become whole; nothing opens."""
+    options = ["--read-only", "--scope", "x y", "--scope", "z"]
+    _, printed, _ = mnemolog(*options, "--install", host)
+    ran = mnemolog(*options, "--install", host, "--run")
+    if host in ("claude", "codex", "code"):
+        assert [host, *shlex.split(printed)[1:]] == shlex.split(printed) == [host, *json.loads(ran[1])[1:]]
+        assert ran[0] == 3, "its exit status is ours"
+    else:
+        assert ran[0] == 2, "there is nothing to run"
+    if host in ("claude", "codex"):
+        server = printed.partition(" -- ")[2]
+        assert shlex.split(mnemolog("--uninstall", host)[1]) == [host, "mcp", "remove", NAME]
+    else:
+        entry = json.loads(shlex.split(printed)[2] if host == "code" else printed[printed.index("{") :])
+        entry = entry if host == "code" else next(iter(entry.values()))[NAME]
+        server = shlex.join([entry["command"], *entry["args"]])
+        assert f'Remove "{NAME}" below ' in mnemolog("--uninstall", host)[1]
+    assert shlex.split(server) == [*SERVER, "--key-file", str(tmp_path / "k"), "mcp", str(tmp_path / FOLDER), *options]
+    assert not (tmp_path / FOLDER).exists()
+    assert f"| `{host}` |" in (ROOT / "docs" / "adapters" / "mcp.md").read_text()
+
+
+def test_what_cannot_be_done_says_what_to_do(mnemolog):
+    for words in (["--install", "claude", "--http"], ["--install", "claude", "--uninstall", "claude"], ["--run"]):
+        assert mnemolog(*words)[0] == 2
+    Path("bin", "codex").unlink()
+    status, printed, errors = mnemolog("--install", "codex", "--run")
+    assert (status, printed) == (1, "")
+    assert "codex cannot be run" in errors
+    assert "leave out --run" in errors
+
+
+def test_the_page_has_every_tool_and_whether_it_writes():
+    """And none that is not there."""
+    page = (ROOT / "docs" / "adapters" / "mcp.md").read_text()
+    rows = re.findall(r"^\| (`.+?`) \| .* \| (yes|no) \|$", page, re.MULTILINE)
+    told = {name: writes == "yes" for names, writes in rows for name in re.findall(r"`(\w+)`", names)}
+    assert told == {tool.name: tool.effect != "reads" for tool in TOOLS.values()}
+
+
+def test_the_example_of_a_client_runs(capfd):
+    """It starts a server of its own and cleans up behind itself."""
+    assert_example_prints(
+        capfd,
+        "mcp_client.py",
+        "recalled: [('I moved to Lisbon in March.', 2)]",
+        "before it was said: Nothing was found.",
+        "  budget: 900",
+        "refused: InvalidArguments: recall has no argument 'limit' (did you mean 'k'?)",
+    )
