@@ -1,10 +1,19 @@
-"""The saver under LangGraph's own graphs, and what the log holds of them."""
+"""The saver under LangGraph's own graphs, and what the log holds of them.
+
+LangGraph's own suite for checkpointers. What is forgotten of threads and items is in no file of the store any more.
+Several processes on one thread, and a process that is killed.
+"""
 
 import asyncio
+import itertools
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.conformance.capabilities import ALL_CAPABILITIES
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
@@ -14,8 +23,13 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
 from mnemolog.domain import errors, threads, values
 from mnemolog.domain.threads import ThreadCheckpointed
+from mnemolog.adapters.langgraph import MnemologSaver, MnemologStore
+from mnemolog.domain import errors, limits, threads
+from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
+from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.sql.thread_index import FILE
 from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
+from tests.adapters.langgraph.children import first_call, put_in
 from tests.adapters.langgraph.graphs import asking, gather, normal, said, talk
 from tests.support import nothing_written
 
@@ -307,3 +321,139 @@ def test_an_invalid_query_is_refused_with_nothing_written(saver, store):
         with pytest.raises(errors.InvalidInput, match=why):
             call()
     assert store.head().position == 0
+
+
+async def test_the_saver_passes_every_capability_of_the_conformance_suite(tmp_path):
+    """Base and extended, none skipped, on a store of its own for each."""
+    made = iter(range(1_000))
+
+    @checkpointer_test(name="MnemologSaver")
+    async def savers():
+        async with MnemologSaver.open(tmp_path / str(next(made))) as saver:
+            yield saver
+
+    report = await validate(savers)
+    assert report.results.keys() == {capability.value for capability in ALL_CAPABILITIES}
+    assert [failure for result in report.results.values() for failure in result.failures] == []
+    assert all(result.passed for result in report.results.values())
+    assert report.conformance_level() == "FULL"
+
+
+SECRET = "the secret of Alice"
+
+
+@pytest.mark.parametrize("kind", [ThreadCheckpointed, ThreadWritten])
+def test_forgetting_one_position_removes_what_was_built_on_it_and_the_graph_continues(store, saver, kind):
+    """From the checkpoint before, through LangGraph's own calls: nothing there is found to be damaged.
+
+    In which order LangGraph's threads put checkpoints and writes is not ours to say: the position is looked for.
+    """
+    graph = talk(saver)
+    for number in range(4):
+        graph.invoke(said(number), at("t"))
+    before = [state.values for state in graph.get_state_history(at("t"))]
+    of_kind = [position for position in saver.positions("t") if store.audit.event(position).topic == kind.topic]
+    named = of_kind[len(of_kind) // 2]
+    would = store.forget(positions=[named], dry_run=True)
+    report = store.forget(positions=[named])
+    assert (report.counts, report.dependents) == (would.counts, would.dependents)
+    left = [state.values for state in graph.get_state_history(at("t"))]
+    assert len(left) > 0
+    if kind is ThreadCheckpointed:  # On what was written behind one, nothing need be built.
+        assert report.dependents > 0
+        assert len(left) < len(before)
+    assert left == before[-len(left) :]
+    graph.invoke(said(9), at("t"))
+    assert [state.values for state in graph.get_state_history(at("t"))][-len(left) :] == left
+    assert store.verify(contents=True).findings == ()
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_is_forgotten_is_in_no_file_and_the_rest_stays(folder, encoder, hidden):
+    """Of a thread and a namespace, deleted before or not; also in a store that had both open."""
+    with (
+        MemoryStore.open(folder, model=encoder, background=False) as store,
+        MnemologSaver(store) as saver,
+        MnemologStore(store) as items,
+    ):
+        (config, *_) = chain(saver, "t", [{"a": SECRET, "n": n} for n in range(5)])
+        saver.put_writes(config, [("a", SECRET)], "task")
+        chain(saver, "other", [{"a": "harmless"}])
+        saver.copy_thread("t", "copy")
+        items.put(("alice",), "k", {"text": SECRET})
+        items.put(("bob",), "k", {"text": "harmless"})
+        assert items.search((), query="secret")[0].value == {"text": SECRET}
+        if hidden:
+            saver.delete_thread("t")
+            items.delete(("alice",), "k")
+        assert store.forget(positions=[*saver.positions("t"), *items.positions(("alice",))]).pending is None
+        for _ in range(2):
+            assert saver.get_tuple(at("t")) is None
+            assert list(saver.list(at("copy"))) == []
+            assert saver.get_tuple(at("other")).checkpoint["channel_values"] == {"a": "harmless"}
+            assert [item.key for item in items.search(())] == ["k"]
+            saver.threads._index.rebuild()
+        assert store.verify().findings == ()
+        vector = encoder.encode([f'{{"text": "{SECRET}"}}'])
+        left = (SECRET.encode(), vector.tobytes(), pack(vector).tobytes())
+        for path in folder.rglob("*"):
+            if path.is_file():
+                assert not any(data in path.read_bytes() for data in left), path
+
+
+PROCESSES, CHECKPOINTS, KILLS = 3, 15, 2
+
+
+def child(*arguments):
+    command = [sys.executable, "-m", "tests.adapters.langgraph.children", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def acknowledged(lines, put, wrote):
+    """Note the numbers of what was put, and of what was written behind it."""
+    for line in lines:
+        what, number = line.split()
+        (put if what == "put" else wrote).add(int(number))
+
+
+def test_processes_on_one_thread_each_see_their_own_line_whole(folder, store, saver):
+    """A value of one process is never a delta against one of another, and nothing is lost."""
+    saver.put(at("t"), checkpoint(0, {"name": ["root"], "shared": "x" * 200}), {}, {"name": 0, "shared": 0})
+    children = [child("put_some", folder, name, CHECKPOINTS) for name in "abc"[:PROCESSES]]
+    for started in children:
+        started.communicate()
+    assert [started.returncode for started in children] == [0] * PROCESSES
+    found = {item.config["configurable"]["checkpoint_id"]: item for item in saver.list(at("t"))}
+    assert len(found) == PROCESSES * CHECKPOINTS + 1
+    for name in "abc"[:PROCESSES]:
+        for number in range(CHECKPOINTS):
+            item = found[f"{number + 1:08d}{name}"]
+            held = {"name": [name, *range(number)], "shared": "x" * 200}
+            assert item.checkpoint["channel_values"] == held
+            assert item.pending_writes == [(f"task-{name}", "name", number)]
+    assert store.verify().findings == ()
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(folder, rng):
+    """Neither the checkpoint between `put` and `put_writes`, nor its base, is lost; the next one continues from it."""
+    put, wrote = {0}, set()
+    for _ in range(KILLS):
+        with child("put_for_ever", folder) as started:
+            acknowledged(itertools.islice(started.stdout, rng.randrange(3, 60)), put, wrote)
+            started.kill()
+            acknowledged(started.stdout, put, wrote)
+        with MnemologSaver.open(folder) as saver:
+            found = list(saver.list(at("t")))
+            numbers = [int(item.config["configurable"]["checkpoint_id"]) for item in found]
+            assert numbers == list(range(numbers[0], 0, -1))
+            assert max(put) <= numbers[0] <= max(put) + 1
+            for item, number in zip(found, numbers, strict=True):
+                assert item.checkpoint["channel_values"]["messages"] == [f"message {n}" for n in range(number)]
+                if number in wrote:
+                    assert item.pending_writes == [(f"task-{number}", "messages", number)]
+            put.add(numbers[0])
+
+
+def test_first_calls_that_meet_are_all_recorded(race):
+    """Checkpoints of one thread, and items of one namespace."""
+    race(first_call, kept=put_in)
