@@ -1,11 +1,37 @@
-"""What the SDK's own session does, held against both: its SQLiteSession and ours."""
+"""What the SDK's own session does, held against both: its SQLiteSession and ours.
+
+The SDK's runner on both sessions: added items, inputs of the model, and the state after failures. Several processes
+on one session, and a process that is killed.
+"""
 
 import asyncio
+import itertools
 import json
+import subprocess
+import sys
+from contextlib import ExitStack, closing, suppress
 
 import pytest
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrailTripwireTriggered,
+    ModelSettings,
+    RunConfig,
+    Runner,
+    RunState,
+    input_guardrail,
+)
 from agents.memory import OpenAIResponsesCompactionSession, Session, SessionSettings
 from agents.run_internal.session_persistence import rewind_session_items
+from agents.testing import ScriptedModel
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.openai_agents import MnemologSession
+from tests.adapters.openai_agents.agents_of_tests import agent, answers, asked, calls, streamed
+from tests.adapters.openai_agents.children import first_call
+from tests.adapters.openai_agents.conftest import Ours, Theirs
+from tests.children.first_calls import said
 
 DEEP = "leaf"
 for _ in range(60):
@@ -56,12 +82,12 @@ ITEMS = {
 }
 
 
-def said(*texts, role="user"):
+def texts_of(*texts, role="user"):
     return [{"role": role, "content": text} for text in texts]
 
 
 def numbered(numbers):
-    return said(*map(str, numbers))
+    return texts_of(*map(str, numbers))
 
 
 async def test_a_session_in_which_nothing_was_put_has_nothing(session):
@@ -131,13 +157,13 @@ async def test_sessions_in_one_place_know_nothing_of_one_another(place):
     sessions = {name: place.session(name) for name in ids}
     for number in range(3):
         for name, session in sessions.items():
-            await session.add_items(said(f"{name} {number}"))
+            await session.add_items(texts_of(f"{name} {number}"))
     await sessions["a"].clear_session()
     await sessions["b"].pop_item()
     assert await sessions["a"].get_items() == []
-    assert await sessions["b"].get_items() == said("b 0", "b 1")
+    assert await sessions["b"].get_items() == texts_of("b 0", "b 1")
     for name in ids[2:]:
-        assert await sessions[name].get_items() == said(*(f"{name} {number}" for number in range(3)))
+        assert await sessions[name].get_items() == texts_of(*(f"{name} {number}" for number in range(3)))
 
 
 CIRCLE = {"role": "user", "content": []}
@@ -239,3 +265,197 @@ async def test_the_sdk_can_compact_it(session):
     assert len(await session.get_items()) == 2
     await compacting.add_items(numbered([7]))
     assert await session.get_items(1) == numbered([7])
+
+
+async def plain(agent, text, **how):
+    return await Runner.run(agent, text, **how)
+
+
+@pytest.fixture(params=[plain, streamed], ids=["run", "streamed"])
+def runs(request):
+    return request.param
+
+
+def kinds(items):
+    return [item.get("type") or item["role"] for item in items]
+
+
+async def test_a_conversation_with_tool_calls_resumes_where_it_was(place, runs):
+    """In another object, after everything was closed: the model gets the whole conversation, in its order."""
+    await runs(agent(calls("weather", "c1", city="Faro"), answers("Sunny.")), "Weather?", session=place.session())
+    place.reopen()
+    second = agent(calls("weather", "c2", city="Porto"), answers("There too."))
+    await runs(second, "And in Porto?", session=place.session())
+    items = await place.session().get_items()
+    assert kinds(items) == ["user", "function_call", "function_call_output", "message"] * 2
+    assert [item["output"] for item in items if "output" in item] == ["Sun in Faro.", "Sun in Porto."]
+    assert asked(second) == [items[:5], items[:-1]]
+
+
+@input_guardrail(run_in_parallel=False)
+def never(_context, _agent, _input):
+    return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+
+async def test_both_keep_the_same(folder, runs):
+    """Item by item, of one script of runs, tools, limits, callbacks, failures and guardrails."""
+    found = []
+    folder.mkdir()
+    for kind in (Theirs, Ours):
+        with closing(kind(folder / kind.__name__)) as place:
+            session, there = place.session(session_settings=SessionSettings(limit=30)), []
+            script = [
+                (agent(answers("one")), {}),
+                (agent(calls("weather", "c1", city="Faro"), calls("weather", "c2", city="Porto"), answers("two")), {}),
+                (agent(answers("three")), {"run_config": RunConfig(session_settings=SessionSettings(limit=3))}),
+                (
+                    agent(answers("four")),
+                    {"run_config": RunConfig(session_input_callback=lambda old, new: old[-2:] + new)},
+                ),
+                (agent(answers("five"), handoffs=[agent(answers("six"))]), {}),
+                (agent(ConnectionError("lost")), {}),
+                (agent(answers("no"), input_guardrails=[never]), {}),
+                (agent(answers("seven")), {}),
+            ]
+            for number, (made, how) in enumerate(script):
+                with suppress(ConnectionError, InputGuardrailTripwireTriggered):
+                    await runs(made, f"question {number}", session=session, **how)
+                there.append((asked(made), await session.get_items()))
+            found.append(there)
+    assert found[0] == found[1]
+    assert [len(items) for _, items in found[1]][:6] == [2, 8, 10, 12, 14, 15], "a question without an answer is kept"
+
+
+@pytest.mark.parametrize("approved", [True, False], ids=["approved", "rejected"])
+async def test_a_run_that_waits_for_approval_resumes_after_a_restart(approved, place, runs):
+    """The state is taken along as JSON; the session has each item once."""
+    first = agent(calls("book", "c1", city="Faro"))
+    result = await runs(first, "Book Faro.", session=place.session())
+    assert len(result.interruptions) == 1
+    state = json.dumps(result.to_state().to_json())
+    place.reopen()
+    second = agent(answers("Done."))
+    loaded = await RunState.from_json(second, json.loads(state))
+    (waiting,) = loaded.get_interruptions()
+    (loaded.approve if approved else loaded.reject)(waiting)
+    assert (await runs(second, loaded, session=place.session())).final_output == "Done."
+    items = await place.session().get_items()
+    assert kinds(items) == ["user", "function_call", "function_call_output", "message"]
+    assert (items[2]["output"] == "Booked Faro.") is approved
+
+
+async def test_a_run_that_is_cancelled_leaves_whole_steps(place):
+    """Added items stay, in order, and the session continues."""
+    session = place.session()
+    made = agent(calls("weather", "c1", city="Faro"), answers("Sunny."))
+    task = asyncio.ensure_future(Runner.run(made, "Weather?", session=session))
+    while not await session.get_items():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    there = await session.get_items()
+    whole = ["user", "function_call", "function_call_output", "message"]
+    assert kinds(there) in (whole[:1], whole[:3], whole)
+    await Runner.run(agent(answers("yes")), "Again?", session=session)
+    assert (await session.get_items())[: len(there)] == there
+
+
+async def test_the_runner_compacts_automatically(place, runs):
+    """When enough was said; the next run begins with what was made of it."""
+    client = Compactor([ITEMS["compaction"]])
+    session = OpenAIResponsesCompactionSession(
+        "s", place.session(), client=client, should_trigger_compaction=lambda about: len(about["session_items"]) >= 4
+    )
+    made = Agent(
+        name="A",
+        model=ScriptedModel([answers("one"), answers("two"), answers("three")]),
+        model_settings=ModelSettings(store=False),
+    )
+    await runs(made, "first", session=session)
+    assert client.asked == []
+    await runs(made, "second", session=session)
+    assert len(client.asked) == 1
+    assert kinds(await place.session().get_items()) == ["compaction"]
+    await runs(made, "third", session=session)
+    assert kinds(asked(made)[2]) == ["compaction", "user"]
+
+
+RUNS = 8
+ORDER = ["user", "function_call", "function_call_output", "message"]
+
+
+@pytest.fixture
+def child(folder):
+    """Start children, and leave none behind."""
+    with ExitStack() as left_behind:
+
+        def start(name, runs):
+            command = [sys.executable, "-m", "tests.adapters.openai_agents.children", str(folder), name, str(runs)]
+            started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            left_behind.enter_context(started)
+            left_behind.callback(started.kill)
+            return started
+
+        yield start
+
+
+def begin(started):
+    assert started.stdout.readline() == "ready\n"
+    started.stdin.write("go\n")
+    started.stdin.flush()
+
+
+def of_run(items, who):
+    """The kinds of the items of one run, as they lie."""
+    names = {who, f"sunny {who}"}
+    return [item.get("type") or item["role"] for item in items if names & {item.get("call_id"), text_of(item)}]
+
+
+def text_of(item):
+    content = item.get("content", "")
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+async def test_processes_on_one_session_lose_nothing_to_one_another(folder, child):
+    """Every added item exists once, those of a run in their order; every item is popped once."""
+    with MemoryStore.open(folder, model=None) as store:
+        children = [child(name, RUNS) for name in "ab"]
+        for started in children:
+            begin(started)
+        told = [[started.stdout.readline().strip() for _ in range(RUNS)] for started in children]
+        items = await MnemologSession("s", store).get_items()
+        assert len(items) == 2 * RUNS * len(ORDER)
+        for who in itertools.chain(*told):
+            assert of_run(items, who) == ORDER
+        for started in children:
+            begin(started)
+        popped = [line.strip() for started in children for line in started.stdout]
+        assert [started.wait() for started in children] == [0, 0]
+        assert sorted(popped) == sorted(map(str, items))
+        assert await MnemologSession("s", store).get_items() == []
+        assert not store.verify().findings
+
+
+async def test_a_killed_process_loses_nothing_that_was_done(folder, child, rng):
+    """The next one continues from there; of the killed run the first steps remain."""
+    started = child("a", 1_000)
+    begin(started)
+    told = list(itertools.islice(started.stdout, rng.randrange(1, 20)))
+    started.kill()
+    done = [line.strip() for line in [*told, *started.stdout]]
+    with MemoryStore.open(folder, model=None) as store:
+        items = await MnemologSession("s", store).get_items()
+        for who in done:
+            assert of_run(items, who) == ORDER
+        assert of_run(items, f"a{len(done)}") in ([], ORDER[:1], ORDER[:3], ORDER)
+        assert of_run(items, f"a{len(done) + 1}") == []
+        assert not store.verify().findings
+        made = agent(answers("yes"))
+        await Runner.run(made, "Still there?", session=MnemologSession("s", store))
+        assert asked(made)[0] == [*items, {"role": "user", "content": "Still there?"}]
+
+
+def test_first_calls_that_meet_are_all_recorded(race):
+    """The session is started once, whoever comes first."""
+    race(first_call, kept=said)
