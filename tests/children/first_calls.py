@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemolog import MemoryStore, NewTurn, connect
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, connect
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.adapters.importers.transcripts import Transcripts
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
 from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.items import Items
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.cli.entry import run
 from tests.children.workers import telling_failures
 from tests.e2e.transcripts.written import Claude

@@ -13,14 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, Session, errors
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.events import AssertFact, EndStanding, Forget, ForgetRequested
 from mnemolog.domain.forgetting import NOTHING_OUTSIDE
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
-from mnemolog.session import Session
 from tests.support import FakeClock, HashEncoder
 
 pytestmark = pytest.mark.local

@@ -19,7 +19,17 @@ import httpx2
 import pytest
 from starlette.datastructures import QueryParams
 
-from mnemolog import AsyncMemoryStore, MemoryStore, Session, acting_as, connect, errors
+from mnemolog import (
+    AsyncMemoryStore,
+    MemoryLimits,
+    MemoryStore,
+    Session,
+    SessionAt,
+    Weights,
+    acting_as,
+    connect,
+    errors,
+)
 from mnemolog.adapters.importers import turn as imported_turn
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.outbox import Outbox
@@ -35,8 +45,8 @@ from mnemolog.infra.embedding import encoder as encoders
 from mnemolog.operation_table import OWNERS
 from mnemolog.projections.recall.question import Weights
 from mnemolog.server.console.page import ConsoleRequest, form_of
+from mnemolog.server.console import parameters
 from mnemolog.server.http.guard import parts_in
-from mnemolog.session import SessionAt
 from tests.console import Browser, opened_console
 from tests.support import WAIT_S, HashEncoder
 from tests.through_http import Served

@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import LogDamaged, MemoryStore
 from mnemolog.adapters.support.store_access import visible_of
 from mnemolog.domain import session as sessions
-from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
 from mnemolog.infra import sqlite
 from mnemolog.projections.sql.opening import open_engine

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pysqlite3 import dbapi2
 
 import mnemolog
-from mnemolog import MemoryStore, cli, demo
+from mnemolog import MemoryStore, SessionAt, cli, demo
 from mnemolog.cli.app import loaded
 from mnemolog.domain import export
 from mnemolog.domain.events import EVENT_TYPES, Event
@@ -29,7 +29,6 @@ from mnemolog.operation_table import OWNERS
 from mnemolog.projections.maintenance import tables
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, MEANS
 from mnemolog.projections.vectors import folders
-from mnemolog.session import SessionAt
 from tests.pages import (
     ROOT,
     assert_example_prints,

@@ -21,7 +21,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 import mnemolog
-from mnemolog import MemoryStore, NewTurn, acting_as, connect, errors, restore_backup
+from mnemolog import MemoryStore, NewTurn, Session, SessionAt, acting_as, connect, errors, restore_backup
 from mnemolog.adapters.importers import import_files
 from mnemolog.application.visible_events import SHOW_NOTHING
 from mnemolog.audit.service import AuditService
@@ -31,7 +31,6 @@ from mnemolog.domain.events import Event
 from mnemolog.observability.json_logging import JsonFormatter, log_to_stderr
 from mnemolog.observability.telemetry import INSTRUMENTS
 from mnemolog.operation_table import OPERATIONS
-from mnemolog.session import Session, SessionAt
 from tests.server.api.test_isolation import structs_in
 from tests.server.serving import server
 from tests.support import HashEncoder, Picky, wait_until

@@ -13,10 +13,9 @@ from unicodedata import normalize
 
 import pytest
 
-from mnemolog import MemoryStore, import_log, restore_backup
+from mnemolog import InvalidInput, MemoryStore, import_log, restore_backup
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.domain import errors
-from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import checked_label
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.spelling import spelled

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog import MemoryStore
+from mnemolog import Head, MemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.choices import MODELS_STREAM
 from mnemolog.domain.events import (
@@ -35,7 +35,6 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.head import Head
 from mnemolog.domain.message import Role
 from mnemolog.domain.session import Span, session_stream, without
 from mnemolog.domain.store_layout import DATABASE_PARTS

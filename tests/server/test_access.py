@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from mnemolog import MemoryStore, connect
-from mnemolog.domain.errors import InvalidInput
+from mnemolog import InvalidInput, MemoryStore, connect
 from mnemolog.server.http.authentication import Users
 from mnemolog.server.http.config import ServerConfig
 from mnemolog.server.http.routes import ROUTES

@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.adapters.support.agent_tools import Memory
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import READERS_MAX, run_in
 from mnemolog.server.application import application
 from mnemolog.server.http.authentication import Callers

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import mnemolog
-from mnemolog import MemoryStore, import_log, restore_backup
+from mnemolog import MemoryStore, Session, import_log, restore_backup
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.adapters.support.agent_tools import TOOLS
 from mnemolog.adapters.support.agent_tools.tool import CALLS as TOOLS_OF_HINTS
@@ -34,7 +34,6 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.server.console.routes import ACTIONS, PAGES
 from mnemolog.server.http.problems import as_requests
 from mnemolog.server.http.routes import PREFIX, ROUTES
-from mnemolog.session import Session
 from tests.example_errors import EXAMPLES
 from tests.unit.test_layers import SOURCES, nodes_of
 

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 from starlette.middleware import Middleware
 
-from mnemolog import MemoryStore
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.server.http.api import make_app
 from mnemolog.server.http.authentication import VERBS, Caller

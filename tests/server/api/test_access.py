@@ -14,8 +14,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from mnemolog import MemoryStore
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import authentication

@@ -13,9 +13,8 @@ from typing import Any, get_args, get_origin
 import pytest
 from starlette.middleware import Middleware
 
-from mnemolog import MemoryStore, NewTurn
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, Session
 from mnemolog import server as package
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain import errors
 from mnemolog.domain.errors import MnemologError, StoreNotWritable
@@ -30,7 +29,6 @@ from mnemolog.server.http.openapi import document, in_words_of_http
 from mnemolog.server.http.problems import error_of, hint_of, problem_of, problem_response, status_of
 from mnemolog.server.http.routes import BY_NAME, LEFT_OUT, ROUTES
 from mnemolog.server.http.serialization import Arguments, parameters
-from mnemolog.session import Session
 from tests.example_errors import EXAMPLES as ERRORS
 from tests.example_errors import PATH
 from tests.server.api.conftest import Requests, Server, Time

@@ -24,11 +24,10 @@ import msgspec
 import pytest
 from starlette.middleware import Middleware
 
-from mnemolog import MemoryStore, MnemologError, acting_as
+from mnemolog import AsyncMemoryStore, MemoryStore, MnemologError, acting_as
 from mnemolog.adapters.support.agent_tools import Memory
 from mnemolog.adapters.support.agent_tools.catalogue import TOOLS
 from mnemolog.adapters.support.store_access import with_pools
-from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.event import Ordinal, references_of
 from mnemolog.domain.events import EVENT_TYPES

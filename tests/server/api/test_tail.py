@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from starlette.middleware import Middleware
 
-from mnemolog import MemoryStore
-from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.aio.wrappers import WorkerPools
 from mnemolog.domain.errors import LogUnreachable
 from mnemolog.server.http import api, authentication, live_events
