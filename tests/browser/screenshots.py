@@ -81,19 +81,6 @@ def take_in(visit: Visit, folder: Path, names: list[str], *, shape: str, colours
     visit.context.close()
 
 
-def take_for_docs(folder: Path, store: Path) -> None:
-    """Take the pictures of the documentation, with 256 colours each."""
-    with looking(store) as (url, browser):
-        for name, height in IN_DOCS.items():
-            visit = Visit(browser, url, window=(WIDE[0], height), color_scheme="light")
-            visit.open(PAGES[name])
-            taken = Image.open(BytesIO(visit.page.screenshot()))
-            taken.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-                folder / f"console-{name}.png", optimize=True
-            )
-            visit.context.close()
-
-
 def main() -> None:
     """Take the pictures that the command line names, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -108,7 +95,15 @@ def main() -> None:
         if not store.exists():
             five_weeks.make(store, model=DEFAULT_MODEL)
         if given.docs:
-            take_for_docs(given.folder, store)
+            with looking(store) as (url, browser):
+                for name, height in IN_DOCS.items():
+                    visit = Visit(browser, url, window=(WIDE[0], height), color_scheme="light")
+                    visit.open(PAGES[name])
+                    taken = Image.open(BytesIO(visit.page.screenshot()))
+                    taken.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+                        given.folder / f"console-{name}.png", optimize=True
+                    )
+                    visit.context.close()
         else:
             take(given.folder, store, given.pages or list(PAGES))
 

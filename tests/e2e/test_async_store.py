@@ -452,14 +452,6 @@ async def cancelled(*tasks):
     assert all(task.cancelled() for task in tasks)
 
 
-async def closing_begins(store):
-    """Return when the store refuses new work."""
-    with suppress(StoreClosed):
-        async with asyncio.timeout(WAIT_S):
-            while await store.head():
-                pass
-
-
 @pytest.mark.local
 async def test_a_call_that_has_not_begun_is_never_begun(folder):
     """All threads that write wait for somebody else's commit; the others are in line."""
@@ -602,7 +594,10 @@ async def test_a_close_waits_for_writes_however_often_it_is_cancelled(folder, ti
     await held.waiting(1)
     for _ in range(times):
         task.cancel()
-        await closing_begins(store)
+        with suppress(StoreClosed):
+            async with asyncio.timeout(WAIT_S):
+                while await store.head():
+                    pass
     with pytest.raises(StoreClosed):
         await store.record("trip", "user", "late")
     assert not task.done()

@@ -414,19 +414,6 @@ WORDS = (
 """One word for each place that content can be in."""
 
 
-def fill_with_words(store):
-    """A session with a word in each place that content can be in, with views, vectors and snapshots."""
-    handle = store.start_session("private", title="wombattitle")
-    for number in range(5):
-        handle.record("user", f"Quokkaturn number {number}", speaker="wombattitle", metadata={"m": "bilbymeta"})
-    handle.set("key", "echidnavalue")
-    handle.note("numbatnote")
-    handle.set_task("possumtask")
-    handle.checkpoint("dingocheck")
-    store.recall("kowariquery Quokkaturn", session="private", receipt=True)
-    store.admin.catch_up_vectors()
-
-
 def hits_below(folder, words=WORDS):
     """The files below a folder that hold one of the words, in UTF-8 or UTF-16, as written or as a token."""
     forms = [form for word in words for form in (word, word.lower(), word.upper())]
@@ -437,7 +424,15 @@ def hits_below(folder, words=WORDS):
 
 def test_a_backup_holds_no_clear_text_and_answers_everything_with_its_keys_only(filled, tmp_path):
     """Whoever has only the folder reads nothing of what was said. Projections are rebuilt."""
-    fill_with_words(filled)
+    handle = filled.start_session("private", title="wombattitle")
+    for number in range(5):
+        handle.record("user", f"Quokkaturn number {number}", speaker="wombattitle", metadata={"m": "bilbymeta"})
+    handle.set("key", "echidnavalue")
+    handle.note("numbatnote")
+    handle.set_task("possumtask")
+    handle.checkpoint("dingocheck")
+    filled.recall("kowariquery Quokkaturn", session="private", receipt=True)
+    filled.admin.catch_up_vectors()
     assert hits_below(filled.path)
     made = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     assert hits_below(tmp_path / "b") == []

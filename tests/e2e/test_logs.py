@@ -70,38 +70,28 @@ def everything():
         logger.setLevel(level)
 
 
-def fill(store):
-    session = store.start_session("trip", title=f"name {SECRET}", scope="a/b")
-    session.record("user", f"I like {SECRET}s", speaker=f"Ann {SECRET}", metadata={"m": SECRET}, key="k1")
-    store.record_many([NewTurn(session="trip", role="user", text=f"{SECRET} {n}") for n in range(5)])
-    session.set("animal", {"kind": SECRET})
-    session.set_task(f"find a {SECRET}")
-    session.note(f"{SECRET} seen")
-    session.checkpoint(f"before {SECRET}", description=SECRET)
-    session.restore(f"before {SECRET}")
-    return session
-
-
-def refuse(store):
-    """Errors that quote what they were given."""
-    for call in (
-        lambda: store.record("trip", "user", f"other {SECRET}", key="k1"),
-        lambda: store.record("trip", SECRET, "x"),
-        lambda: store.record("trip", "user", f"{SECRET}\udcff"),
-        lambda: store.record("trip", "user", SECRET * 1_000_000),
-        lambda: store.find_session(f"{SECRET}\udcff"),
-        lambda: store.recall(f"{SECRET}", after="nonsense"),
-        lambda: store.session("trip").restore(f"no {SECRET}"),
-    ):
-        with pytest.raises(mnemolog.MnemologError):
-            call()
-
-
 def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
     """Recording, recalling, failing, rebuilding, setting aside, backing up, restoring, at the lowest level of all."""
     with MemoryStore.open(folder, model=Picky(quotes=True)) as store:
-        session = fill(store)
-        refuse(store)
+        session = store.start_session("trip", title=f"name {SECRET}", scope="a/b")
+        session.record("user", f"I like {SECRET}s", speaker=f"Ann {SECRET}", metadata={"m": SECRET}, key="k1")
+        store.record_many([NewTurn(session="trip", role="user", text=f"{SECRET} {n}") for n in range(5)])
+        session.set("animal", {"kind": SECRET})
+        session.set_task(f"find a {SECRET}")
+        session.note(f"{SECRET} seen")
+        session.checkpoint(f"before {SECRET}", description=SECRET)
+        session.restore(f"before {SECRET}")
+        for call in (
+            lambda: store.record("trip", "user", f"other {SECRET}", key="k1"),
+            lambda: store.record("trip", SECRET, "x"),
+            lambda: store.record("trip", "user", f"{SECRET}\udcff"),
+            lambda: store.record("trip", "user", SECRET * 1_000_000),
+            lambda: store.find_session(f"{SECRET}\udcff"),
+            lambda: store.recall(f"{SECRET}", after="nonsense"),
+            lambda: store.session("trip").restore(f"no {SECRET}"),
+        ):
+            with pytest.raises(mnemolog.MnemologError):
+                call()
         store.recall(f"where is the {SECRET}", receipt=True, context_turns=2)
         store.switch("trip2", reason="branch", session=session, title=f"branch {SECRET}")
         store.admin.catch_up_vectors()

@@ -194,7 +194,7 @@ def test_a_file_is_as_of_an_earlier_moment_and_whole_or_not_there(store, tmp_pat
     assert told.startswith(f"{ALICE} in {tmp_path / 'now.zip'}: 1 event, 2 turn")
 
 
-_SPEC = importlib.util.spec_from_file_location("verify_export", Path(__file__).parents[2] / "docs" / "verify_export.py")
+_SPEC = importlib.util.spec_from_file_location("verify_export", VERIFIER)
 SCRIPT = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(SCRIPT)
 

@@ -151,12 +151,8 @@ def put(scene: Scene, path: Path, kind: str, *, leads_to: str = "notes.txt") -> 
     elif kind == "loop":
         path.symlink_to(path.name)
     else:
-        _listen(path)
-
-
-def _listen(path: Path) -> None:
-    with contextlib.chdir(path.parent), closing(socket.socket(socket.AF_UNIX)) as made:
-        made.bind(path.name)  # The whole path may be too long for a socket.
+        with contextlib.chdir(path.parent), closing(socket.socket(socket.AF_UNIX)) as made:
+            made.bind(path.name)  # The whole path may be too long for a socket.
 
 
 def bytes_of_file(rng: Random, scene: Scene, root: Path) -> str:

@@ -59,25 +59,6 @@ def fill(store, session, secrets=True):
     return handle
 
 
-def fill_all(store):
-    """Two sessions, one of them to be forgotten, with vectors of two models in several segments and generations."""
-    fill(store, "bad")
-    fill(store, "good", secrets=False)
-    store.admin.catch_up_vectors()
-    for turn in ("quokka late", "quokka later"):
-        store.record("bad", "user", turn)
-        store.record("good", "user", f"good {turn[7:]}")
-        store.admin.catch_up_vectors()
-    store.models.add(encoder(2))
-    store.record("bad", "user", "quokka latest")
-    store.recall("quokka latest", mode="vector")  # Embedded, and in no segment yet.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(states, "SNAPSHOT_EVERY", 20)
-        for n in range(40):  # Enough changes for a snapshot of the session's state.
-            store.session("bad").set("k", f"echidnavalue{n}")
-        store.session("bad").all()
-
-
 def hits(folder, needles):
     """How often which file holds one of these."""
     return [
@@ -124,7 +105,21 @@ in_both = pytest.mark.parametrize("filled", ["sqlite", "postgres"], indirect=Tru
 
 def made(folder):
     with MemoryStore.open(folder, model=encoder(), clock=FakeClock(), background=False) as store:
-        fill_all(store)
+        fill(store, "bad")
+        fill(store, "good", secrets=False)
+        store.admin.catch_up_vectors()
+        for turn in ("quokka late", "quokka later"):
+            store.record("bad", "user", turn)
+            store.record("good", "user", f"good {turn[7:]}")
+            store.admin.catch_up_vectors()
+        store.models.add(encoder(2))
+        store.record("bad", "user", "quokka latest")
+        store.recall("quokka latest", mode="vector")  # Embedded, and in no segment yet.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(states, "SNAPSHOT_EVERY", 20)
+            for n in range(40):  # Enough changes for a snapshot of the session's state.
+                store.session("bad").set("k", f"echidnavalue{n}")
+            store.session("bad").all()
     return folder
 
 
@@ -155,19 +150,14 @@ def good_answers(store):
     return [turn.text for turn in store.session("good").turns()], store.session("good").all(), positions
 
 
-def require_found(folder):
-    """The searches below find what they look for, where it is, before it is forgotten."""
-    found = hits(folder, [word.encode() for word in SECRETS])
+def test_no_file_holds_what_was_forgotten(filled):
+    """Words, vectors and keys, of a session with all its content, under several models: open and closed."""
+    found = hits(filled, [word.encode() for word in SECRETS])
     # Receipts, checkpoints' names and the like are in the log only, where they are encrypted.
     assert {needle.decode() for _, needle, _ in found} >= {"quokka", "wombatname", "echidnavalue", "bilbymeta"}
     assert {path.split("/")[1] for path, _, _ in found} >= {"views.db", "snapshots.db"}
-    in_vectors = {path.rsplit("/", 1)[-1] for path, _, _ in hits(folder, vectors_of_bad())}
+    in_vectors = {path.rsplit("/", 1)[-1] for path, _, _ in hits(filled, vectors_of_bad())}
     assert in_vectors >= {"vectors.q12", "contents.bin", "embeddings.db"}
-
-
-def test_no_file_holds_what_was_forgotten(filled):
-    """Words, vectors and keys, of a session with all its content, under several models: open and closed."""
-    require_found(filled)
     roots, derived = keys_of(filled)
     with reopened(filled) as store:
         before, head = good_answers(store), store.head()

@@ -221,21 +221,6 @@ def converted(processes, folder, *, kill_after_s):
     return took if done else None
 
 
-def require_everything(source, folder, why):
-    """The store opens, verifies against its head, and answers as it did, by meaning too."""
-    with MemoryStore.open(folder, model=encoder(), background=False, create=False) as store:
-        found = store.verify(expect_head=source.head)
-        assert found.findings == (), why
-        assert f"{found.head}:{found.digest}" == source.head, why
-        agree(answers(store), source.expected)
-        store.admin.catch_up_vectors()  # One recall embeds a part of what is missing, and says up to where.
-        best = store.recall("Noted: Lisbon.", k=1, mode="vector").hits[0]
-        assert (best.text, best.key) == ("Noted: Lisbon.", "t2"), why
-        assert store.session("trip-1").record("user", "And on it goes.").position == found.head + 1, why
-        assert store.recall("on it goes", k=1).hits[0].text == "And on it goes.", why
-        assert store.verify(contents=True).sound, why
-
-
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P19", "kills while converting")
 def test_a_kill_while_another_version_is_converted_loses_nothing_and_the_next_start_finishes(
@@ -256,7 +241,17 @@ def test_a_kill_while_another_version_is_converted_loses_nothing_and_the_next_st
             for _ in range(rng.randint(1, 2)):
                 after_s = rng.uniform(0, longest[source.name])
                 unfinished += converted(processes, folder, kill_after_s=after_s) is None
-        require_everything(source, folder, why)
+        with MemoryStore.open(folder, model=encoder(), background=False, create=False) as store:
+            found = store.verify(expect_head=source.head)
+            assert found.findings == (), why
+            assert f"{found.head}:{found.digest}" == source.head, why
+            agree(answers(store), source.expected)
+            store.admin.catch_up_vectors()  # One recall embeds a part of what is missing, and says up to where.
+            best = store.recall("Noted: Lisbon.", k=1, mode="vector").hits[0]
+            assert (best.text, best.key) == ("Noted: Lisbon.", "t2"), why
+            assert store.session("trip-1").record("user", "And on it goes.").position == found.head + 1, why
+            assert store.recall("on it goes", k=1).hits[0].text == "And on it goes.", why
+            assert store.verify(contents=True).sound, why
         shutil.rmtree(folder)
     assert unfinished or tries <= len(sources), "no kill was early enough"
     print(f"{tries} stores, {unfinished} kills on the way, within {max(longest.values()):.2f} s; seed {seed}")

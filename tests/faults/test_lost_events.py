@@ -80,15 +80,6 @@ REUSED = (
 )
 
 
-def assert_refused(store, message):
-    """Every append is refused, and none is written."""
-    for _ in range(2):
-        with pytest.raises(errors.StoreReplaced) as caught:
-            store.session("trip").record("user", "into a log that lost events")
-        assert str(caught.value) == message
-        assert "`admin.doctor()`" in caught.value.hint
-
-
 @pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
 def test_running_nodes_stop_and_neither_answer_from_lost_history_nor_append(server, node, other, new_node, reused):
     """The next read or append of each raises: what it remembers may be lost."""
@@ -141,12 +132,25 @@ def test_nodes_that_are_opened_later_neither_read_nor_append(server, other, new_
         assert store.admin.doctor(accept_loss=True, reason="the primary is gone").healthy
     for reads, node in nodes.items():
         with node.open() as store:
-            check_accepted(store, reads, reused)
+            for mode in ("text", "vector", "hybrid"):
+                found = {hit.text for hit in store.recall("number1", k=50, mode=mode).hits}
+                assert not [text for text in found if text.startswith("lost")]
+            texts = [turn.text for turn in store.turns("trip")]
+            assert texts == [f"kept number{n}" for n in range(KEPT)] + [
+                f"new number{n}" for n in range(9 if reused else 0)
+            ]
+            assert any(item.was == "views.db" for item in store.admin.quarantine().items()) == (reads == "after")
+            assert "the primary is gone" in store.verify().accepted[-1]
+            assert store.verify().sound
 
 
 def check_opened_later(store, reads, message):
     """Nothing is read or appended, and the doctor names the lost turns where there are any."""
-    assert_refused(store, message)
+    for _ in range(2):
+        with pytest.raises(errors.StoreReplaced) as caught:
+            store.session("trip").record("user", "into a log that lost events")
+        assert str(caught.value) == message
+        assert "`admin.doctor()`" in caught.value.hint
     assert any(warning.startswith(message) for warning in store.status().warnings)
     finding = store.admin.doctor().findings[0]
     assert (finding.severity, finding.state, finding.why) == (
@@ -161,18 +165,6 @@ def check_opened_later(store, reads, message):
         with pytest.raises(errors.HistoryLost):
             call()
     assert not store.verify().sound
-
-
-def check_accepted(store, reads, reused):
-    """The log is taken as it is by each node that saw the same; no lost turn is served, and none is thrown away."""
-    for mode in ("text", "vector", "hybrid"):
-        found = {hit.text for hit in store.recall("number1", k=50, mode=mode).hits}
-        assert not [text for text in found if text.startswith("lost")]
-    texts = [turn.text for turn in store.turns("trip")]
-    assert texts == [f"kept number{n}" for n in range(KEPT)] + [f"new number{n}" for n in range(9 if reused else 0)]
-    assert any(item.was == "views.db" for item in store.admin.quarantine().items()) == (reads == "after")
-    assert "the primary is gone" in store.verify().accepted[-1]
-    assert store.verify().sound
 
 
 def test_a_crash_of_the_server_may_take_what_was_not_synced(server, node):

@@ -174,12 +174,6 @@ def check_acknowledged(folder, positions):
         store.record("s", "user", "goes on")
 
 
-def killed_store(processes, folder, rng):
-    """Leave a store as a killed process does, its WAL beside it; return what was acknowledged."""
-    arguments = (str(folder), "run", rng.randrange(2**32), False)
-    return kill_at_random(processes, rng, append_until_killed, *arguments, near_opening=False)
-
-
 @pytest.mark.promise("P2")
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P2", "cuts")
@@ -191,7 +185,8 @@ def test_a_wal_that_is_cut_anywhere_leaves_whole_batches_and_a_witness_tells_of_
     for number in range(tries):
         if number % CUTS_PER_WAL == 0:
             left = tmp_path / f"left{number}"
-            acknowledged = killed_store(processes, left, rng)
+            arguments = (str(left), "run", rng.randrange(2**32), False)
+            acknowledged = kill_at_random(processes, rng, append_until_killed, *arguments, near_opening=False)
             data = (left / WAL).read_bytes()
             full = contents(left, tmp_path / "full", data)
             assert [label for label, _, _ in acknowledged] == list(full.batches)[: len(acknowledged)]

@@ -65,23 +65,6 @@ def check(place, answers, words):
     assert all(one <= other for one, other in pairwise(named)), (place, named)
 
 
-def disturb(subject, number):
-    """Do one of the things that begin a projection again."""
-    match number % 4:
-        case 0:
-            subject.store.rebuild("views")
-        case 1:
-            model = encoder(2 - number // 4 % 2)
-            subject.store.models.add(model)
-            subject.store.models.activate(model)
-        case 2:
-            subject.store.rebuild("vectors")
-        case 3:  # As a process does that finds a damaged one.
-            path = subject.store.path / "projections" / f"{DATABASES[number // 4 % len(DATABASES)]}.db"
-            quarantine = Quarantine(subject.store.parts.layout.quarantine)
-            quarantine.add(path, reason="a test", state="damaged", parts=DATABASE_PARTS, judged=identity(path))
-
-
 @pytest.mark.parametrize("log", ["sqlite", "postgres"])
 @pytest.mark.timeout(7200)
 def test_every_answer_is_that_of_one_position(folder, processes, fork_server, request, monkeypatch, log, tries):
@@ -103,7 +86,21 @@ def test_every_answer_is_that_of_one_position(folder, processes, fork_server, re
         try:
             for number in range(tries):
                 words.append(told(subject, f"secret{number:06}", is_secret=True))
-                disturb(subject, number)
+                match number % 4:
+                    case 0:
+                        subject.store.rebuild("views")
+                    case 1:
+                        model = encoder(2 - number // 4 % 2)
+                        subject.store.models.add(model)
+                        subject.store.models.activate(model)
+                    case 2:
+                        subject.store.rebuild("vectors")
+                    case 3:  # As a process does that finds a damaged one.
+                        path = subject.store.path / "projections" / f"{DATABASES[number // 4 % len(DATABASES)]}.db"
+                        quarantine = Quarantine(subject.store.parts.layout.quarantine)
+                        quarantine.add(
+                            path, reason="a test", state="damaged", parts=DATABASE_PARTS, judged=identity(path)
+                        )
                 words.append(told(subject, f"kept{KEPT + number:06}", is_secret=False))
         finally:
             over.set()

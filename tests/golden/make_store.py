@@ -40,7 +40,11 @@ def make(folder: Path, *, encrypt: bool) -> None:
     with counted_ids(), MemoryStore.open(folder / "store", **options) as store:
         live(store)
         if encrypt:
-            forget_some(store)
+            gone = store.start_session("gone-1", title="to be forgotten", agent="ada", scope="acme/support/bob")
+            gone.record("user", "My dog is called Nero, and this is to be forgotten.")
+            gone.set("secret", "to be forgotten")
+            said = store.session("trip-1").record("user", "This one turn is to be forgotten.")
+            store.forget(session="gone-1", positions=[said.position], reason="asked for")
         missing = EVENT_TYPES.keys() - {event.event.topic for event in store.events()}
         print(f"{store.head().position} events; without: {', '.join(sorted(missing)) or 'none'}")
         store.admin.catch_up_views()
@@ -97,15 +101,6 @@ def live(store: MemoryStore) -> None:
     store.switch("other-1", reason="resume", agent="bob")
     other.record("user", "x" * 3_000)
     store.switch("other-2", reason="reset", agent="bob", title="afresh")
-
-
-def forget_some(store: MemoryStore) -> None:
-    """Forget a turn, and a session of which nothing but its structure may be left."""
-    gone = store.start_session("gone-1", title="to be forgotten", agent="ada", scope="acme/support/bob")
-    gone.record("user", "My dog is called Nero, and this is to be forgotten.")
-    gone.set("secret", "to be forgotten")
-    said = store.session("trip-1").record("user", "This one turn is to be forgotten.")
-    store.forget(session="gone-1", positions=[said.position], reason="asked for")
 
 
 def answers(store: MemoryStore) -> dict[str, Any]:

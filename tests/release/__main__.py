@@ -48,7 +48,19 @@ def main() -> None:
     material.check_files(PROJECT)
     check_sdist(sdist)
     run("uv", "tool", "run", "twine", "check", "--strict", wheel, sdist)
-    check_versions(wheel)
+    heading = re.search(r"^## (\S+), (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading is not None, "CHANGELOG.md: no heading `## VERSION, DATE`"
+    named = {
+        "CHANGELOG.md": heading[1],
+        "docs/scope.md": re.findall(r"^## Public names of (\S+)$", (ROOT / "docs/scope.md").read_text(), re.M)[0],
+        "the wheel": wheel.name.split("-")[1],
+        "mnemolog --version": output(sys.executable, "-m", "mnemolog", "--version").split()[1],
+    }
+    wrong = {place: version for place, version in named.items() if version != VERSION}
+    assert wrong == {}, f"pyproject.toml has {VERSION}; others: {wrong}. Run `make install` if only --version differs"
+    assert (ROOT / "tests" / "golden" / VERSION.rpartition(".")[0]).is_dir(), "no golden store of this release"
+    draft = heading[2] == "unreleased"
+    assert draft or "example.org" not in str(PROJECT["urls"]), "pyproject.toml: put in the repository's address"
     step("Make the golden stores again and check them")
     for name, options in (("new", []), ("new-plain", ["--plain"])):
         run(sys.executable, "-m", "tests.golden.make_store", *options, WORK / "golden" / name)
@@ -72,23 +84,6 @@ def check_sdist(sdist: Path) -> None:
     code = {Path(path).parts[0] for path in output("git", "-C", ROOT, "ls-files", "*.py").splitlines()} - {*IN_SDIST}
     missing = [path for path in known if path not in there and Path(path).parts[0] not in code]
     assert missing == [], f"not in the sdist: {missing}"
-
-
-def check_versions(wheel: Path) -> None:
-    """Raise if the version differs in a place, or if a dated release has the repository's address of a draft."""
-    heading = re.search(r"^## (\S+), (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert heading is not None, "CHANGELOG.md: no heading `## VERSION, DATE`"
-    named = {
-        "CHANGELOG.md": heading[1],
-        "docs/scope.md": re.findall(r"^## Public names of (\S+)$", (ROOT / "docs/scope.md").read_text(), re.M)[0],
-        "the wheel": wheel.name.split("-")[1],
-        "mnemolog --version": output(sys.executable, "-m", "mnemolog", "--version").split()[1],
-    }
-    wrong = {place: version for place, version in named.items() if version != VERSION}
-    assert wrong == {}, f"pyproject.toml has {VERSION}; others: {wrong}. Run `make install` if only --version differs"
-    assert (ROOT / "tests" / "golden" / VERSION.rpartition(".")[0]).is_dir(), "no golden store of this release"
-    draft = heading[2] == "unreleased"
-    assert draft or "example.org" not in str(PROJECT["urls"]), "pyproject.toml: put in the repository's address"
 
 
 def found_pythons() -> list[str]:

@@ -26,7 +26,10 @@ def main(readme: Path, conversation: Path) -> None:
     piped()
     for adapter in ("langgraph", "mcp", "openai_agents", "watch"):
         import_module(f"mnemolog.adapters.{adapter}")
-    readme_script(readme.read_text())
+    found = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    Path("first.py").write_text(found[1])
+    assert output(sys.executable, "first.py") == found[2]
     commands(conversation)
     serve()
 
@@ -48,14 +51,6 @@ def piped() -> None:
         command = [sys.executable, "-m", "mnemolog", "import", folder, "-", "--model", "none"]
         line = b'{"role": "user", "text": "hello"}\n'
         assert b"1 recorded" in subprocess.run(command, input=line, check=True, capture_output=True).stdout
-
-
-def readme_script(text: str) -> None:
-    """The script of the README prints what the README shows."""
-    found = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert found
-    Path("first.py").write_text(found[1])
-    assert output(sys.executable, "first.py") == found[2]
 
 
 def commands(conversation: Path) -> None:

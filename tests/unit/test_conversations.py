@@ -34,10 +34,6 @@ def turns_of(conversation):
     return lines_of(conversation.with_name(f"{conversation.name}.jsonl"))
 
 
-def questions_of(conversation):
-    return lines_of(conversation.with_name(f"{conversation.name}-questions.jsonl"))
-
-
 every_conversation = pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda path: path.name)
 
 
@@ -54,7 +50,7 @@ def test_every_turn_has_its_own_key_and_a_time_after_the_turn_before(conversatio
 @every_conversation
 def test_evidence_names_turns_that_exist_and_the_unanswerable_have_none(conversation):
     scope_of = {turn["key"]: turn["scope"] for turn in turns_of(conversation)}
-    questions = questions_of(conversation)
+    questions = lines_of(conversation.with_name(f"{conversation.name}-questions.jsonl"))
     assert len({question["question"] for question in questions}) == len(questions)
     assert {question["category"] for question in questions} <= CATEGORIES
     for question in questions:

@@ -643,15 +643,6 @@ def options_of(command):
     return found
 
 
-def parameters_of(methods):
-    """Return the parameters of methods, each with its defaults. A method of a session also has that."""
-    found = {"session": [None]} if OF_SESSIONS & {*methods} else {}
-    for method in methods:
-        for item in inspect.signature(method).parameters.values():
-            found.setdefault(item.name, []).append(plain(item.default))
-    return found
-
-
 def plain(default):
     """Return a default; None for all that says that nothing is given."""
     nothing = (inspect.Parameter.empty, msgspec.NODEFAULT, msgspec.UNSET, "", (), [], {})
@@ -671,7 +662,11 @@ def test_an_option_has_the_name_and_the_default_of_the_parameter():
         offered[f"{name}()"] = {field.name: field.default for field in fields}, methods
     renamed, own, other_defaults = each(RENAMED), set(), set()
     for name, (options, methods) in offered.items():
-        parameters = parameters_of(methods)
+        found = {"session": [None]} if OF_SESSIONS & {*methods} else {}
+        for method in methods:
+            for item in inspect.signature(method).parameters.values():
+                found.setdefault(item.name, []).append(plain(item.default))
+        parameters = found
         for option, default in options.items():
             parameter = renamed.get((name, option), [option])[0]
             if parameter in parameters:

@@ -114,7 +114,11 @@ def test_no_request_makes_the_server_fail_or_shows_what_is_outside_of_the_token(
     @given(case=st.one_of(modes), data=st.data())
     def answers(case, data):
         for part in (case.path_parameters, case.query, case.body):
-            put_names(part, data)
+            if isinstance(part, dict):
+                for name in part:
+                    kind = ALIKE.get(name, name)
+                    if kind in NAMES and data.draw(st.booleans()):
+                        part[name] = data.draw(st.sampled_from(NAMES[kind]))
         answer = case.call(base_url=url, headers=headers, timeout=30)
         case.validate_response(answer, checks=CHECKS)
         if case.meta.generation.mode is GenerationMode.POSITIVE and answer.status_code == 400:
@@ -124,15 +128,6 @@ def test_no_request_makes_the_server_fail_or_shows_what_is_outside_of_the_token(
             assert FOREIGN not in answer.text or FOREIGN in repr([case.path_parameters, case.query, case.body])
 
     answers()
-
-
-def put_names(part, data):
-    """Replace some of the arguments by names of what exists."""
-    if isinstance(part, dict):
-        for name in part:
-            kind = ALIKE.get(name, name)
-            if kind in NAMES and data.draw(st.booleans()):
-                part[name] = data.draw(st.sampled_from(NAMES[kind]))
 
 
 @pytest.fixture(scope="module")
