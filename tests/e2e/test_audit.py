@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mnemolog import InvalidInput, LogDamaged, MemoryStore, UnknownSession
-from mnemolog.domain.values import Micros, to_datetime
 from mnemolog import (
     AsyncMemoryStore,
     DuplicateKey,
@@ -24,9 +22,9 @@ from mnemolog import (
     import_log,
     restore_backup,
 )
-from mnemolog.domain.position import Micros, to_datetime
 from mnemolog.domain.request import current_actor, request_key
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.domain.values import Micros, to_datetime
+from mnemolog.infra.keys.sqlite_keys import KEYS_FILE
 from mnemolog.infra.log.sqlite.engine import LOG_FILE
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store

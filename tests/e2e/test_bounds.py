@@ -39,13 +39,10 @@ from mnemolog.cli.app import loaded
 from mnemolog.domain import items, threads
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import AssertFact
-from mnemolog.domain.values import MemoryLimits
 from mnemolog.domain.working_memory import checked_expiry
 from mnemolog.infra.embedding import encoder as encoders
 from mnemolog.operation_table import OWNERS
-from mnemolog.projections.recall.question import Weights
 from mnemolog.server.console.page import ConsoleRequest, form_of
-from mnemolog.server.console import parameters
 from mnemolog.server.http.guard import parts_in
 from tests.console import Browser, opened_console
 from tests.support import WAIT_S, HashEncoder

@@ -31,11 +31,11 @@ from mnemolog import (
     errors,
     import_log,
 )
-from mnemolog.domain.position import to_datetime
 from mnemolog.domain.request import request_key
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import SCOPES_MAX
 from mnemolog.domain.tokens import PREFIX, TOKENS_STREAM, ends_soon
+from mnemolog.domain.values import to_datetime
 from mnemolog.server.http.authentication import find_token
 from mnemolog.server.http.routes import KEY_HEADER
 from tests.children.forking import in_child

@@ -34,10 +34,10 @@ from mnemolog.adapters.support.store_access import begin_session, enter_session
 from mnemolog.domain import errors
 from mnemolog.domain.errors import ImportRefused, LimitExceeded, SessionExists, SwitchRefused
 from mnemolog.domain.events import SessionSwitched
-from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.message import ROLE_WORDS
 from mnemolog.domain.request import request_key
 from mnemolog.domain.session import session_stream
+from mnemolog.domain.values import TURNS_PER_CALL_MAX
 from tests.support import nothing_written, summary
 
 

@@ -16,9 +16,9 @@ import pytest
 from mnemolog import InvalidInput, MemoryStore, import_log, restore_backup
 from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.domain import errors
-from mnemolog.domain.limits import checked_label
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.spelling import spelled
+from mnemolog.domain.values import checked_label
 from tests.support import WAIT_S, HashEncoder, start
 
 

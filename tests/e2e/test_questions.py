@@ -9,9 +9,8 @@ from mnemolog import InvalidInput, MemoryStore, NewTurn, Passage, Weights
 from mnemolog.adapters.support.context import context_for, line_of
 from mnemolog.domain.choices import LANGUAGES
 from mnemolog.domain.events import RecallServed
-from mnemolog.projections.recall.changes import tells_in_part, tells_of_change
-from mnemolog.projections.recall.question import question
-from mnemolog.projections.recall.request import request_of
+from mnemolog.projections.recall.question import question, request_of
+from mnemolog.projections.recall.ranking import tells_in_part, tells_of_change
 from mnemolog.projections.sql.position_blocks import BLOCK
 from tests.support import FakeClock, HashEncoder
 

@@ -19,7 +19,7 @@ from mnemolog import InvalidInput, MemoryStore, NewTurn, acting_as, errors
 from mnemolog.adapters.importers import import_files
 from mnemolog.domain.events import ForgetTarget, TurnRecorded
 from mnemolog.domain.session import Original
-from mnemolog.forgetting.results import Erasure
+from mnemolog.forgetting.history import Erasure
 from mnemolog.forgetting.service import Forgetting
 from tests.support import FakeClock
 

@@ -24,7 +24,7 @@ import mnemolog
 from mnemolog import MemoryStore, MnemologError, NewTurn, restore_backup
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.entry import run
-from mnemolog.domain.limits import TEXT_BYTES_MAX, VALUE_BYTES_MAX
+from mnemolog.domain.values import TEXT_BYTES_MAX, VALUE_BYTES_MAX
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.projections.sql.opening import Schema, open_or_rebuild

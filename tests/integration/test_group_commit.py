@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from mnemolog import StoreClosed
 from mnemolog.aio.wrappers import WorkerPool
-from mnemolog.infra.embedding.encoder import batches
-from mnemolog.infra.embedding.object_encoder import ObjectEncoder
+from mnemolog.infra.embedding.encoder import ObjectEncoder, batches
 from mnemolog.infra.log import group_commit
 from mnemolog.infra.log.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
 from mnemolog.infra.runtime import cancellation, condition

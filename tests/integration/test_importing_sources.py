@@ -35,9 +35,9 @@ from mnemolog.adapters.support.framework_sessions import reconcile
 from mnemolog.adapters.support.store_access import sessions_of, switches_of, visible_of
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import BLOB_BYTES_MAX
 from mnemolog.domain.session import Original, new_turn, original_of
 from mnemolog.domain.threads import Blob
+from mnemolog.domain.values import BLOB_BYTES_MAX
 from mnemolog.infra import text_file
 from mnemolog.infra.text_file import UNPACKED_BYTES_MIN
 from tests.support import nothing_written

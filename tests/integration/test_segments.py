@@ -15,14 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.domain.errors import EncodingFailed
-from mnemolog.projections.sql.embeddings import content_hash, pack, unpack, width_of
-from mnemolog.projections.sql.filtering import PositionMask
 from mnemolog.domain.errors import EncodingFailed, IndexerBusy
 from mnemolog.infra.runtime import files
-from mnemolog.projections.sql.embeddings import content_hash
-from mnemolog.projections.sql.packed_vectors import pack, unpack, width_of
-from mnemolog.projections.sql.position_mask import PositionMask
+from mnemolog.projections.sql.embeddings import content_hash, pack, unpack, width_of
+from mnemolog.projections.sql.filtering import PositionMask
 from mnemolog.projections.vectors import ann_index, generation, segment
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,

@@ -14,8 +14,6 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
 from mnemolog.adapters.support.items import Items
 from mnemolog.adapters.support.store_access import encoder_of, open_tables
-from mnemolog.domain.events import TurnRecorded
-from mnemolog.adapters.support.store_access import clock_of, encoder_of, open_tables
 from mnemolog.cli import main
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import copied_from, with_what_is_built_on

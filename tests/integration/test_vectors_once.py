@@ -13,12 +13,10 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.projections.sql.embeddings import content_hash, pack
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash, pack
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.sql.packed_vectors import pack
 from mnemolog.projections.vectors import generation, projection
 from mnemolog.projections.vectors.folders import read_manifest, segment_folders, tag_of, write_manifest
 from mnemolog.projections.vectors.segment import CONTENT_BYTES, TextHashes, hashes_of

@@ -42,7 +42,7 @@ from mnemolog.domain.switching import agent_stream
 from mnemolog.domain.values import ORIGIN, to_datetime
 from mnemolog.projections.quarantine import Drift
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.sql import queries, session_pages
+from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import CHOICES, CREATE_TEXT_INDEX, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.opening import open_engine
@@ -668,6 +668,6 @@ def test_turns_are_counted_without_reading_them(listed):
             steps = []
             driver = connection.connection.driver_connection
             driver.set_progress_handler(lambda done=steps: done.append(1), 1)
-            assert session_pages.turns_until(connection, "long", upto) == number
+            assert queries.turns_until(connection, "long", upto) == number
             driver.set_progress_handler(None, 1)
             assert len(steps) < 2_000

@@ -18,7 +18,6 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnsRewound,
 )
-from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.session import SessionState, Span, cut, decode_state, encode_state, rewind
 from mnemolog.domain.switching import (
     SWITCH_REASONS,
@@ -31,6 +30,7 @@ from mnemolog.domain.switching import (
     parse_switch_reason,
     switch,
 )
+from mnemolog.domain.values import MemoryLimits
 from mnemolog.domain.working_memory import (
     add_note,
     all_values,

@@ -18,8 +18,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import SessionResumed, ValueDeleted, ValuesCleared, ValueSet
-from mnemolog.domain.limits import TASK_BYTES_MAX, VALUE_BYTES_MAX, MemoryLimits
 from mnemolog.domain.session import decode_state, encode_state, rewind, session_of
+from mnemolog.domain.values import TASK_BYTES_MAX, VALUE_BYTES_MAX, MemoryLimits
 from mnemolog.domain.working_memory import (
     MISSING,
     add_note,

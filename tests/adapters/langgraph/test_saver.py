@@ -20,13 +20,10 @@ from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
 from langgraph.types import Command
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.langgraph import MnemologSaver
-from mnemolog.domain import errors, threads, values
-from mnemolog.domain.threads import ThreadCheckpointed
 from mnemolog.adapters.langgraph import MnemologSaver, MnemologStore
-from mnemolog.domain import errors, limits, threads
+from mnemolog.domain import errors, threads, values
 from mnemolog.domain.threads import ThreadCheckpointed, ThreadWritten
-from mnemolog.projections.sql.packed_vectors import pack
+from mnemolog.projections.sql.embeddings import pack
 from mnemolog.projections.sql.thread_index import FILE
 from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
 from tests.adapters.langgraph.children import first_call, put_in

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from mnemolog import MemoryStore
-from mnemolog.domain.position import to_datetime
+from mnemolog.domain.values import to_datetime
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.reader import LogReader
 from mnemolog.server.console import history_page
