@@ -81,20 +81,19 @@ def test_an_aggregate_is_found_again_from_its_snapshot_and_at_every_version(fold
         assert store.verify().sound
 
 
-def test_a_store_verifies_replays_and_tells_its_history_with_such_events_in_it(folder, account):
-    with MemoryStore.open(folder, model=None) as store:
-        head = store.head().position
-        audit = store.verify()
-        assert (audit.sound, audit.events) == (True, head)
-        assert store.replay().events == head
-        assert store.rebuild("views")
-        assert store.recall("account", mode="text").hits[0].position == 2
-        foreign = [item for item in store.events() if isinstance(item.event, ForeignEvent)]
-        assert len(foreign) == head - 2
-        said = [moment.what for moment in store.audit.timeline() if moment.position == foreign[0].position]
-        assert said[0].startswith("event of another library (tests.e2e.test_eventsourcing:Account.Opened, ")
-        assert store.admin.doctor(deep=True).healthy
-        assert store.session("s").record("user", "more").position == head + 1
+def test_a_store_verifies_replays_and_tells_its_history_with_such_events_in_it(bare, account):
+    head = bare.head().position
+    audit = bare.verify()
+    assert (audit.sound, audit.events) == (True, head)
+    assert bare.replay().events == head
+    assert bare.rebuild("views")
+    assert bare.recall("account", mode="text").hits[0].position == 2
+    foreign = [item for item in bare.events() if isinstance(item.event, ForeignEvent)]
+    assert len(foreign) == head - 2
+    said = [moment.what for moment in bare.audit.timeline() if moment.position == foreign[0].position]
+    assert said[0].startswith("event of another library (tests.e2e.test_eventsourcing:Account.Opened, ")
+    assert bare.admin.doctor(deep=True).healthy
+    assert bare.session("s").record("user", "more").position == head + 1
 
 
 @pytest.mark.log_file

@@ -521,9 +521,8 @@ def test_without_a_model_there_is_one_line_with_one_command(folder, run, monkeyp
 
 
 @pytest.mark.local
-def test_a_store_opened_for_words_only_rebuilds_all_but_its_vectors(folder):
+def test_a_store_opened_for_words_only_rebuilds_all_but_its_vectors(bare):
     """The projections that need no model do not have to be named."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.session("trip").record("user", "tea in Porto")
-        assert [report.projection for report in store.rebuild(dry_run=True)] == ["views"]
-        assert [report.projection for report in store.rebuild()] == ["views"]
+    bare.session("trip").record("user", "tea in Porto")
+    assert [report.projection for report in bare.rebuild(dry_run=True)] == ["views"]
+    assert [report.projection for report in bare.rebuild()] == ["views"]

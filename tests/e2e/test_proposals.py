@@ -239,12 +239,6 @@ def test_what_could_not_be_done_is_not_proposed(store, act):
 DAY = 86_400_000_000
 
 
-@pytest.fixture
-def kept(folder, clock):
-    with MemoryStore.open(folder, model=None, clock=clock) as opened:
-        yield opened
-
-
 def chats(store, clock, *, days, scope="acme/ada", name="chat"):
     """Record a turn in a session of its own on each of these days; leave the clock at the last one."""
     begin = clock.now()
@@ -258,110 +252,110 @@ def left(store):
 
 
 @pytest.mark.parametrize("folder", ["folder", "postgres"], indirect=True)
-def test_turns_go_at_their_age_and_a_session_without_turns_is_ended(kept, clock):
-    chats(kept, clock, days=[0, 10, 20])
-    kept.admin.set_retention("acme", max_age="15d")
-    tried = kept.admin.apply_retention(dry_run=True)
-    assert (tried.turns, tried.sessions_ended, len(left(kept))) == (1, 1, 3)
-    report = kept.admin.apply_retention()
-    assert (report.turns, report.sessions_ended, left(kept)) == (1, 1, ["chat of day 10", "chat of day 20"])
+def test_turns_go_at_their_age_and_a_session_without_turns_is_ended(bare, clock):
+    chats(bare, clock, days=[0, 10, 20])
+    bare.admin.set_retention("acme", max_age="15d")
+    tried = bare.admin.apply_retention(dry_run=True)
+    assert (tried.turns, tried.sessions_ended, len(left(bare))) == (1, 1, 3)
+    report = bare.admin.apply_retention()
+    assert (report.turns, report.sessions_ended, left(bare)) == (1, 1, ["chat of day 10", "chat of day 20"])
     assert report.requests[0].certificate.reason == "retention: 15d"
-    assert [item.ended_at is None for item in kept.sessions()] == [False, True, True]
-    assert (kept.admin.apply_retention().turns, kept.verify(contents=True).sound) == (0, True)
+    assert [item.ended_at is None for item in bare.sessions()] == [False, True, True]
+    assert (bare.admin.apply_retention().turns, bare.verify(contents=True).sound) == (0, True)
 
 
 @pytest.mark.parametrize(("by", "gone"), [("said", 1), ("recorded", 0)])
-def test_the_age_counts_from_the_saying_or_from_the_recording(kept, clock, by, gone):
-    kept.session("s").record("user", "long ago", said_at=to_datetime(Micros(clock.now() - 30 * DAY)))
-    kept.admin.set_retention("", max_age="15d", by=by)
-    assert kept.admin.apply_retention().turns == gone
+def test_the_age_counts_from_the_saying_or_from_the_recording(bare, clock, by, gone):
+    bare.session("s").record("user", "long ago", said_at=to_datetime(Micros(clock.now() - 30 * DAY)))
+    bare.admin.set_retention("", max_age="15d", by=by)
+    assert bare.admin.apply_retention().turns == gone
 
 
-def test_the_nearest_maximum_and_the_longest_minimum_count(kept, clock):
-    chats(kept, clock, days=[0], name="a", scope="acme/ada")
-    chats(kept, clock, days=[0], name="b", scope="acme/bob")
-    kept.admin.set_retention("acme", max_age="10d", min_age="5d")
-    kept.admin.set_retention("acme/bob", max_age="1d")
+def test_the_nearest_maximum_and_the_longest_minimum_count(bare, clock):
+    chats(bare, clock, days=[0], name="a", scope="acme/ada")
+    chats(bare, clock, days=[0], name="b", scope="acme/bob")
+    bare.admin.set_retention("acme", max_age="10d", min_age="5d")
+    bare.admin.set_retention("acme/bob", max_age="1d")
     clock.advance(seconds=2 * 86_400)
-    assert kept.admin.apply_retention().turns == 0
+    assert bare.admin.apply_retention().turns == 0
     clock.advance(seconds=4 * 86_400)
-    kept.admin.apply_retention()
-    assert left(kept) == ["a of day 0"]
-    kept.admin.set_retention("acme/bob", max_age=None)
-    assert [rule.scope for rule in kept.admin.retention().rules] == ["acme"]
+    bare.admin.apply_retention()
+    assert left(bare) == ["a of day 0"]
+    bare.admin.set_retention("acme/bob", max_age=None)
+    assert [rule.scope for rule in bare.admin.retention().rules] == ["acme"]
     clock.advance(seconds=5 * 86_400)
-    assert (kept.admin.apply_retention().turns, left(kept)) == (1, [])
+    assert (bare.admin.apply_retention().turns, left(bare)) == (1, [])
 
 
-def test_a_hold_above_or_below_stands_in_the_way_until_it_is_lifted(kept, clock):
-    chats(kept, clock, days=[0, 1], scope="acme/ada")
+def test_a_hold_above_or_below_stands_in_the_way_until_it_is_lifted(bare, clock):
+    chats(bare, clock, days=[0, 1], scope="acme/ada")
     clock.advance(seconds=30 * 86_400)
-    kept.admin.set_retention("", max_age="7d")
-    holds = [kept.admin.hold(scope, reason="case 4711") for scope in ("acme/ada", "acme")]
-    before = kept.head().position
-    assert (kept.admin.apply_retention().held, len(left(kept))) == (2, 2)
-    position = kept.turns("chat-0")[0].position
+    bare.admin.set_retention("", max_age="7d")
+    holds = [bare.admin.hold(scope, reason="case 4711") for scope in ("acme/ada", "acme")]
+    before = bare.head().position
+    assert (bare.admin.apply_retention().held, len(left(bare))) == (2, 2)
+    position = bare.turns("chat-0")[0].position
     for what in ({"scope": "acme"}, {"session": "chat-0"}, {"positions": position}):
         for dry_run in (True, False):
             with pytest.raises(errors.OnHold, match="case 4711") as refused:
-                kept.forget(**what, dry_run=dry_run)
+                bare.forget(**what, dry_run=dry_run)
             assert refused.value.holds == tuple(hold.position for hold in holds)
-    kept.admin.lift_hold(holds[1], reason="closed")
+    bare.admin.lift_hold(holds[1], reason="closed")
     with pytest.raises(errors.OnHold):
-        kept.forget(scope="acme")
-    kept.admin.lift_hold(holds[0].position, reason="closed")
+        bare.forget(scope="acme")
+    bare.admin.lift_hold(holds[0].position, reason="closed")
     with pytest.raises(errors.InvalidInput, match="lifted"):
-        kept.admin.lift_hold(holds[0], reason="again")
-    assert [len(kept.admin.retention(as_of=at).holds) for at in (before, None)] == [2, 0]
-    assert kept.admin.apply_retention().turns == 2
+        bare.admin.lift_hold(holds[0], reason="again")
+    assert [len(bare.admin.retention(as_of=at).holds) for at in (before, None)] == [2, 0]
+    assert bare.admin.apply_retention().turns == 2
 
 
-def test_a_bound_caller_learns_of_a_hold_outside_only_that_there_is_one(kept, clock):
-    chats(kept, clock, days=[0], scope="acme/ada")
-    kept.admin.hold("acme", reason="secret case")
+def test_a_bound_caller_learns_of_a_hold_outside_only_that_there_is_one(bare, clock):
+    chats(bare, clock, days=[0], scope="acme/ada")
+    bare.admin.hold("acme", reason="secret case")
     with pytest.raises(errors.OnHold) as refused:
-        kept.within("acme/ada").forget(session="chat-0")
+        bare.within("acme/ada").forget(session="chat-0")
     assert ("secret" in str(refused.value), refused.value.holds) == (False, ())
     with pytest.raises(errors.OutsideScope):
-        kept.within("acme").admin.hold("acme", reason="no")
+        bare.within("acme").admin.hold("acme", reason="no")
 
 
-def test_what_rests_on_a_turn_and_is_held_keeps_the_turn_and_others_go(kept, clock):
-    chats(kept, clock, days=[0, 1, 2], scope="acme/ada")
-    kept.assert_fact("city", "Porto", scope="other", because=[kept.turns("chat-1")[0]])
-    kept.admin.hold("other", reason="audit")
-    kept.admin.set_retention("acme", max_age="1d")
+def test_what_rests_on_a_turn_and_is_held_keeps_the_turn_and_others_go(bare, clock):
+    chats(bare, clock, days=[0, 1, 2], scope="acme/ada")
+    bare.assert_fact("city", "Porto", scope="other", because=[bare.turns("chat-1")[0]])
+    bare.admin.hold("other", reason="audit")
+    bare.admin.set_retention("acme", max_age="1d")
     clock.advance(seconds=9 * 86_400)
-    report = kept.admin.apply_retention()
-    assert (report.turns, report.held, left(kept)) == (2, 1, ["chat of day 1"])
+    report = bare.admin.apply_retention()
+    assert (report.turns, report.held, left(bare)) == (2, 1, ["chat of day 1"])
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_facts_that_hold_stay_where_the_rule_says_so(kept, clock, keep):
-    turn = kept.session("s", scope="acme").record("user", "I live in Porto, before in Rome.")
+def test_facts_that_hold_stay_where_the_rule_says_so(bare, clock, keep):
+    turn = bare.session("s", scope="acme").record("user", "I live in Porto, before in Rome.")
     for city in ("Rome", "Porto"):
-        kept.assert_fact("city", city, scope="acme", because=[turn])
+        bare.assert_fact("city", city, scope="acme", because=[turn])
         clock.advance(seconds=1 * 86_400)
-    kept.admin.set_retention("acme", max_age="1d", keep_facts=keep)
+    bare.admin.set_retention("acme", max_age="1d", keep_facts=keep)
     clock.advance(seconds=9 * 86_400)
-    (request,) = kept.admin.apply_retention().requests
-    fact = kept.fact("city", scope="acme")
+    (request,) = bare.admin.apply_retention().requests
+    fact = bare.fact("city", scope="acme")
     assert (fact and fact.value, request.facts_kept) == (("Porto", 1) if keep else (None, 0))
-    assert len(kept.fact_history("city", scope="acme")) == keep
+    assert len(bare.fact_history("city", scope="acme")) == keep
     assert request.certificate.facts_kept == keep
 
 
-def test_what_is_younger_than_its_minimum_age_goes_with_a_reason_only(kept, clock):
-    chats(kept, clock, days=[0], scope="acme")
-    kept.admin.set_retention("", max_age=None, min_age="180d")
+def test_what_is_younger_than_its_minimum_age_goes_with_a_reason_only(bare, clock):
+    chats(bare, clock, days=[0], scope="acme")
+    bare.admin.set_retention("", max_age=None, min_age="180d")
     with pytest.raises(errors.InvalidInput, match=r"kept until .* its minimum age"):
-        kept.forget(scope="acme")
-    certificate = kept.forget(scope="acme", despite_minimum="she asked for it").certificate
+        bare.forget(scope="acme")
+    certificate = bare.forget(scope="acme", despite_minimum="she asked for it").certificate
     assert certificate.despite_minimum == "she asked for it"
     clock.advance(seconds=200 * 86_400)
-    chats(kept, clock, days=[0], name="late", scope="acme")
+    chats(bare, clock, days=[0], name="late", scope="acme")
     clock.advance(seconds=200 * 86_400)
-    assert kept.forget(scope="acme").certificate.despite_minimum == ""
+    assert bare.forget(scope="acme").certificate.despite_minimum == ""
 
 
 @pytest.mark.parametrize(
@@ -375,16 +369,16 @@ def test_what_is_younger_than_its_minimum_age_goes_with_a_reason_only(kept, cloc
         ({"max_age": 5}, "not a duration"),
     ],
 )
-def test_a_rule_that_cannot_be_followed_is_refused(kept, wrong, why):
+def test_a_rule_that_cannot_be_followed_is_refused(bare, wrong, why):
     with pytest.raises(errors.InvalidInput, match=why):
-        kept.admin.set_retention("acme", **wrong)
+        bare.admin.set_retention("acme", **wrong)
 
 
-def test_an_age_is_stored_in_one_form_and_may_end_after_the_calendar(kept):
+def test_an_age_is_stored_in_one_form_and_may_end_after_the_calendar(bare):
     """What a person writes is read again from the log."""
-    kept.session("s", scope="acme").record("user", "x")
-    kept.admin.set_retention("acme", max_age=None, min_age=" 999999 W")
-    assert kept.admin.retention().rules[0].min_age == "999999w"
+    bare.session("s", scope="acme").record("user", "x")
+    bare.admin.set_retention("acme", max_age=None, min_age=" 999999 W")
+    assert bare.admin.retention().rules[0].min_age == "999999w"
     with pytest.raises(errors.InvalidInput, match="9999-12-31"):
-        kept.forget(scope="acme")
-    assert kept.verify(contents=True).sound
+        bare.forget(scope="acme")
+    assert bare.verify(contents=True).sound

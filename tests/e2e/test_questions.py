@@ -398,15 +398,14 @@ def test_a_text_that_is_repeated_takes_one_place(store, others, places):
         ("Reminder: the train to the coast leaves at 7:40 from the platform near the clock.", ("7:40", "8:10")),
     ],
 )
-def test_no_change_is_hidden_by_what_was_said_often(tmp_path, often, once):
+def test_no_change_is_hidden_by_what_was_said_often(bare, often, once):
     """Not in a context, whatever is said again after it."""
-    with MemoryStore.open(tmp_path / "store", model=None) as store:
-        chat = store.session("s")
-        texts = [often + " " * n for n in range(12)] + [often.replace(*once), often]
-        changed = [chat.record("user", text) for text in texts][-2]
-        context = store.context(often, tokens=600)
-        assert changed.position in context.positions
-        assert changed.position not in [item.position for item in context.left_out]
+    chat = bare.session("s")
+    texts = [often + " " * n for n in range(12)] + [often.replace(*once), often]
+    changed = [chat.record("user", text) for text in texts][-2]
+    context = bare.context(often, tokens=600)
+    assert changed.position in context.positions
+    assert changed.position not in [item.position for item in context.left_out]
 
 
 BEFORE = (

@@ -545,15 +545,14 @@ def test_an_explanation_and_the_command_line_say_how_many_were_left_out(folder, 
         ("the cake in ThePurpleBox", "the cake in the purple box"),
     ],
 )
-def test_names_and_emoji_in_a_question_count_as_words_that_are_there(folder, query, written):
+def test_names_and_emoji_in_a_question_count_as_words_that_are_there(bare, query, written):
     """Users write names in their own way, and emoji for decoration."""
-    with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("a")
-        for text in ("I watch youtube", "My YouTube channel", "The user has no id", "The cake is ready", "Soup", "Tea"):
-            session.record("user", text)
-        assert store.recall(query)[0].relevance == pytest.approx(store.recall(written)[0].relevance, abs=0.02)
-        if written == "youtube":
-            assert {hit.text[-15:] for hit in store.recall(query)} == {"I watch youtube", "YouTube channel"}
+    session = bare.start_session("a")
+    for text in ("I watch youtube", "My YouTube channel", "The user has no id", "The cake is ready", "Soup", "Tea"):
+        session.record("user", text)
+    assert bare.recall(query)[0].relevance == pytest.approx(bare.recall(written)[0].relevance, abs=0.02)
+    if written == "youtube":
+        assert {hit.text[-15:] for hit in bare.recall(query)} == {"I watch youtube", "YouTube channel"}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -142,30 +142,29 @@ def test_what_was_recorded_is_recognised_when_it_comes_again(folder, tmp_path):
         assert rewind_to_transcript(trip, seen) == 0
 
 
-def test_a_secret_in_a_name_is_refused_and_what_has_one_can_be_deleted(folder):
+def test_a_secret_in_a_name_is_refused_and_what_has_one_can_be_deleted(bare):
     """Content is found by its name, so a name is not changed. The error does not quote it."""
-    with MemoryStore.open(folder, model=None) as store:
-        store.session(SECRET).set(SECRET, 1)
-        store.admin.set_redaction(True)
-        with nothing_written(store):
-            trip = store.session(SECRET)
-            for write in (
-                lambda: store.session(f"{SECRET}2"),
-                lambda: store.session("x", scope=SECRET),
-                lambda: trip.set(f"{SECRET}2", 1),
-                lambda: trip.assert_fact(SECRET, 1),
-                lambda: trip.record("user", "hi", key=SECRET),
-                *(partial(store.distrust, **{by: SECRET}, reason="leaked") for by in ("actor", "maker", "session")),
-                lambda: store.admin.create_token(SECRET, verbs=["read"]),
-                lambda: store.admin.create_token("ops", verbs=["read"], scopes=[f"acme/{SECRET}"]),
-            ):
-                with pytest.raises(InvalidInput, match=r"holds a secret \(github\)") as refused:
-                    write()
-                assert SECRET not in str(refused.value)
-        trip.delete(SECRET)
-        trip.record("user", SAID)
-        trip.end()
-        assert store.forget(session=SECRET).complete
+    bare.session(SECRET).set(SECRET, 1)
+    bare.admin.set_redaction(True)
+    with nothing_written(bare):
+        trip = bare.session(SECRET)
+        for write in (
+            lambda: bare.session(f"{SECRET}2"),
+            lambda: bare.session("x", scope=SECRET),
+            lambda: trip.set(f"{SECRET}2", 1),
+            lambda: trip.assert_fact(SECRET, 1),
+            lambda: trip.record("user", "hi", key=SECRET),
+            *(partial(bare.distrust, **{by: SECRET}, reason="leaked") for by in ("actor", "maker", "session")),
+            lambda: bare.admin.create_token(SECRET, verbs=["read"]),
+            lambda: bare.admin.create_token("ops", verbs=["read"], scopes=[f"acme/{SECRET}"]),
+        ):
+            with pytest.raises(InvalidInput, match=r"holds a secret \(github\)") as refused:
+                write()
+            assert SECRET not in str(refused.value)
+    trip.delete(SECRET)
+    trip.record("user", SAID)
+    trip.end()
+    assert bare.forget(session=SECRET).complete
 
 
 def test_what_records_and_what_scans_find_the_same(folder):

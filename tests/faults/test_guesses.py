@@ -166,26 +166,24 @@ def test_no_key_of_an_imported_turn_tells_of_its_text(tmp_path, form, watch):
 
 @pytest.mark.parametrize("watch", [False, True])
 @pytest.mark.parametrize(("texts", "later"), [(["a", PIN, "b"], [PIN, "b"]), ([PIN, "a", "b"], ["new", PIN, "b"])])
-def test_a_line_less_or_more_at_its_moment_brings_no_forgotten_turn_back(tmp_path, texts, later, watch):
+def test_a_line_less_or_more_at_its_moment_brings_no_forgotten_turn_back(tmp_path, bare, texts, later, watch):
     """Its number among the turns of the moment is another one then."""
-    with MemoryStore.open(tmp_path / "store", model=None) as store:
-        how = put("times", path := tmp_path / "said.jsonl", texts)
-        read_again(store, path, how, watch=watch)
-        store.forget(positions=[turn.position for turn in store.turns("s") if turn.text == PIN])
-        put("times", path, later)
-        read_again(store, path, how, watch=watch)
-        assert PIN not in [turn.text for turn in store.turns("s")]
+    how = put("times", path := tmp_path / "said.jsonl", texts)
+    read_again(bare, path, how, watch=watch)
+    bare.forget(positions=[turn.position for turn in bare.turns("s") if turn.text == PIN])
+    put("times", path, later)
+    read_again(bare, path, how, watch=watch)
+    assert PIN not in [turn.text for turn in bare.turns("s")]
 
 
 @pytest.mark.parametrize(
     ("keys", "counted", "named"),
     [(("a", "user/1", None), 0, 0), (("a#0123456789abcdef", "b"), 1, 1), (("0123" * 6, "0123" * 6 + "-2"), 0, 1)],
 )
-def test_keys_that_tell_of_content_are_counted(folder, keys, counted, named):
+def test_keys_that_tell_of_content_are_counted(bare, keys, counted, named):
     """Servers and imports of an earlier form wrote them; they are in the chain, so they cannot be removed."""
-    with MemoryStore.open(folder, model=None) as store:
-        for key in keys:
-            store.session("trip").record("user", "hello", key=key)
-        assert store.verify().confirmable == counted
-        certificate = store.forget(session="trip").certificate
-        assert sum(item.kind == "digests" for item in certificate.remains) == named
+    for key in keys:
+        bare.session("trip").record("user", "hello", key=key)
+    assert bare.verify().confirmable == counted
+    certificate = bare.forget(session="trip").certificate
+    assert sum(item.kind == "digests" for item in certificate.remains) == named

@@ -64,12 +64,11 @@ def test_text_always_covers_the_head(store, encoder):
     assert encoder.calls == []
 
 
-def test_without_a_model_there_is_nothing_to_wait_for(folder):
+def test_without_a_model_there_is_nothing_to_wait_for(bare):
     """Said at once."""
-    with MemoryStore.open(folder, model=None) as store:
-        (position,) = record(store, "tea")
-        with pytest.raises(ModelUnavailable):
-            store.recall("tea", min_position=position)
+    (position,) = record(bare, "tea")
+    with pytest.raises(ModelUnavailable):
+        bare.recall("tea", min_position=position)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])

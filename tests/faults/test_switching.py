@@ -445,40 +445,39 @@ def test_a_checkpoint_that_another_process_has_made_is_restored_by_one_who_does_
 
 
 @pytest.mark.promise("P4")
-def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder):
+def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(bare):
     """Note, checkpoint, note, branch, restore, branch: in one transaction, nothing of it on disk before the end."""
-    with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s")
-        session.note("zero")
-        staged = [
-            lambda: session.note("one"),
-            lambda: session.checkpoint("then"),
-            lambda: session.note("two"),
-            lambda: session.branch("late"),
-            lambda: session.restore("then"),
-            lambda: session.branch("early"),
-            lambda: session.note("three"),
-            lambda: session.branch("last", at=store.head().position + 2),
-        ]
-        outcomes = []
+    session = bare.start_session("s")
+    session.note("zero")
+    staged = [
+        lambda: session.note("one"),
+        lambda: session.checkpoint("then"),
+        lambda: session.note("two"),
+        lambda: session.branch("late"),
+        lambda: session.restore("then"),
+        lambda: session.branch("early"),
+        lambda: session.note("three"),
+        lambda: session.branch("last", at=bare.head().position + 2),
+    ]
+    outcomes = []
 
-        def fill_the_queue():
-            for n, call in enumerate(staged):
-                outcomes.append(in_thread(call))
-                wait_for_queue(store.parts.log, 2 + n)
+    def fill_the_queue():
+        for n, call in enumerate(staged):
+            outcomes.append(in_thread(call))
+            wait_for_queue(bare.parts.log, 2 + n)
 
-        store.parts.log.appends.transact(once(fill_the_queue))
-        for outcome in outcomes:
-            outcome.result()
-        names = ("s", "late", "early", "last")
-        known, anew = decided_on(store, *names)
-        assert known == anew
-        for name in names:
-            check_state(store, name)
-        notes = {name: store.session(name).notes() for name in names}
-        assert notes == {
-            "s": ["zero", "one", "three"],
-            "late": ["zero", "one", "two"],
-            "early": ["zero", "one"],
-            "last": ["zero", "one"],
-        }
+    bare.parts.log.appends.transact(once(fill_the_queue))
+    for outcome in outcomes:
+        outcome.result()
+    names = ("s", "late", "early", "last")
+    known, anew = decided_on(bare, *names)
+    assert known == anew
+    for name in names:
+        check_state(bare, name)
+    notes = {name: bare.session(name).notes() for name in names}
+    assert notes == {
+        "s": ["zero", "one", "three"],
+        "late": ["zero", "one", "two"],
+        "early": ["zero", "one"],
+        "last": ["zero", "one"],
+    }

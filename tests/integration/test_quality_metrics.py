@@ -19,7 +19,6 @@ from benchmarks.quality.left_out import has_fit
 from benchmarks.quality.relevance import Graded, measure
 from benchmarks.quality.shapes import Question
 from benchmarks.recall_quality import main
-from mnemolog import MemoryStore
 from mnemolog.projections.recall import scoring
 from mnemolog.projections.recall.question import RANKING
 from tests.support import HashEncoder
@@ -264,22 +263,21 @@ def test_the_shares_are_those_of_the_evidence_that_is_shown():
     assert words_share({3: "Nine ferries in Lisbon in the rain"}, words) == words_share({}, {}) == 0.0
 
 
-def test_a_context_of_a_store_is_measured(folder):
+def test_a_context_of_a_store_is_measured(bare):
     """Of a long turn, the passage with the answer fits into few tokens; one without it holds no word of the answer."""
-    with MemoryStore.open(folder, model=None) as store:
-        session = store.session("trip", scope="acme")
-        session.record("assistant", LONG, key="a")
-        session.record("user", "Nothing of it.", key="b")
-        store.session("other", scope="other").record("user", LONG, key="a")
-        pack = packer()
-        packed = pack(store, asked("a"), 300)
-        assert packed.gold == 1.0
-        assert packed.words > 0.5
-        assert 0.3 < packed.used <= 1.0
-        assert pack(store, asked("a", "b"), 300).gold == 0.5
-        assert pack(store, asked("a"), 20)[:2] == (0.0, 0.0)
-        (shown,) = shown_in(store.context("ferry", 300, scope="acme")).values()
-        assert "The ferry to Lisbon leaves at nine." in shown
+    session = bare.session("trip", scope="acme")
+    session.record("assistant", LONG, key="a")
+    session.record("user", "Nothing of it.", key="b")
+    bare.session("other", scope="other").record("user", LONG, key="a")
+    pack = packer()
+    packed = pack(bare, asked("a"), 300)
+    assert packed.gold == 1.0
+    assert packed.words > 0.5
+    assert 0.3 < packed.used <= 1.0
+    assert pack(bare, asked("a", "b"), 300).gold == 0.5
+    assert pack(bare, asked("a"), 20)[:2] == (0.0, 0.0)
+    (shown,) = shown_in(bare.context("ferry", 300, scope="acme")).values()
+    assert "The ferry to Lisbon leaves at nine." in shown
 
 
 WORDS = ["tea", "train", "ticket", "museum", "lisbon", "porto", "table", "dinner", "friday", "monday", "invoice", "dog"]

@@ -135,25 +135,24 @@ def test_what_is_replaced_or_too_long_is_said(tool, store):
     assert [fact.key for fact in store.facts("memories/*")] == ["memories/notes.md"]
 
 
-def test_of_100_edits_at_once_none_is_lost(folder):
+def test_of_100_edits_at_once_none_is_lost(bare):
     """Whoever collides with another gets an error, looks again, and edits again."""
-    with MemoryStore.open(folder, model=None, background=False) as store:
-        tool = MemoryTool(store)
-        tool.call({"command": "create", **NOTES, "file_text": "begin\n"})
+    tool = MemoryTool(bare)
+    tool.call({"command": "create", **NOTES, "file_text": "begin\n"})
 
-        def edit(number):
-            command = {"command": "insert", **NOTES, "insert_line": 1, "insert_text": f"line {number}"}
-            refused = 0
-            while "changed by another call" in told(tool, command):
-                refused += 1
-            return refused
+    def edit(number):
+        command = {"command": "insert", **NOTES, "insert_line": 1, "insert_text": f"line {number}"}
+        refused = 0
+        while "changed by another call" in told(tool, command):
+            refused += 1
+        return refused
 
-        with ThreadPoolExecutor(16) as pool:
-            refused = sum(pool.map(edit, range(100)))
-        lines = store.fact("memories/notes.md").value.splitlines()
-        assert sorted(lines[1:]) == sorted(f"line {number}" for number in range(100))
-        assert len(store.fact_history("memories/notes.md")) == 101
-        assert refused > 0
+    with ThreadPoolExecutor(16) as pool:
+        refused = sum(pool.map(edit, range(100)))
+    lines = bare.fact("memories/notes.md").value.splitlines()
+    assert sorted(lines[1:]) == sorted(f"line {number}" for number in range(100))
+    assert len(bare.fact_history("memories/notes.md")) == 101
+    assert refused > 0
 
 
 def test_asyncio_has_the_same_tool(folder):

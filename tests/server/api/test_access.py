@@ -30,24 +30,17 @@ ALICE, BOB = "acme/alice", "acme/bob"
 
 
 @pytest.fixture
-def store(folder, clock):
-    """An empty store."""
-    with MemoryStore.open(folder, model=None, clock=clock) as store:
-        yield store
-
-
-@pytest.fixture
 def time():
     return Time()
 
 
 @pytest.fixture
-def serve(store, time):
+def serve(bare, time):
     """Start a server over the store of this test, with options of its authentication."""
     made = []
 
     def serve(users=None, **options):
-        shared = AsyncMemoryStore(store, WorkerPools())
+        shared = AsyncMemoryStore(bare, WorkerPools())
         pages = [Route(path, page, methods=["GET", "POST"]) for path in ("/", "/login", "/static/a.css")]
         middleware = [
             Middleware(
@@ -78,11 +71,11 @@ def serve(store, time):
 
 
 @pytest.fixture
-def token(store):
+def token(bare):
     """Create a token and return the header that sends it."""
 
     def token(actor="alice", **about):
-        created = store.admin.create_token(actor, **about)
+        created = bare.admin.create_token(actor, **about)
         return {"authorization": f"Bearer {created.secret}"}
 
     return token
@@ -104,11 +97,11 @@ def test_a_request_without_a_valid_token_is_refused(serve):
         assert sent.partition(" ")[2].strip() not in answer.text or len(sent) < 10
 
 
-def test_a_token_that_lacks_the_verb_is_refused(serve, store, token):
+def test_a_token_that_lacks_the_verb_is_refused(serve, bare, token):
     """403 names the verb; nothing is written."""
-    store.session("trip")
+    bare.session("trip")
     server, reader = serve(), token(verbs=["read"])
-    with nothing_written(store):
+    with nothing_written(bare):
         assert server("GET", "/sessions", headers=reader).status_code == 200
         for method, path, verb in (
             ("POST", "/sessions/trip/turns", "record"),
@@ -124,11 +117,11 @@ def test_a_token_that_lacks_the_verb_is_refused(serve, store, token):
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
-def test_a_person_may_do_what_the_file_of_users_says_and_no_more(serve, store, tmp_path, verb):
+def test_a_person_may_do_what_the_file_of_users_says_and_no_more(serve, bare, tmp_path, verb):
     """Each operation that needs another verb is refused, with the name of that verb; nothing is written."""
     file = tmp_path / "users.toml"
     file.write_text(f'[ann]\nverbs = ["{verb}"]\n')
-    server, head = serve(Users("X-User", file, ["127.0.0.1"])), store.head()
+    server, head = serve(Users("X-User", file, ["127.0.0.1"])), bare.head()
     allowed = []
     for operation in ROUTES:
         path = operation.path.replace("{", "").replace("}", "")
@@ -138,15 +131,15 @@ def test_a_person_may_do_what_the_file_of_users_says_and_no_more(serve, store, t
         answer = server(operation.http, path, headers={"x-user": "ann"})
         assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden"), operation.name
         assert f"may not {operation.verb}," in answer.json()["detail"]
-    assert store.head() == head
+    assert bare.head() == head
     for method, path in allowed[:1]:
         assert server(method, path, headers={"x-user": "ann"}).status_code != 403
 
 
-def test_who_may_forget_and_not_administer_revokes_no_token_with_erasures(serve, store, token):
+def test_who_may_forget_and_not_administer_revokes_no_token_with_erasures(serve, bare, token):
     """A file of erasures also has revoked tokens."""
     server, may_forget, root = serve(), token(verbs=["forget"]), token(verbs=["forget", "admin"])
-    revoked = store.admin.create_token("bob").token.id
+    revoked = bare.admin.create_token("bob").token.id
     erasure = {"request": "", "requested_at": "2026-03-16T09:30:00Z", "reason": "", "targets": [], "token": revoked}
     assert server("POST", "/erasures", json={"erasures": []}, headers=may_forget).json()["revoked"] == 0
     refused = server("POST", "/erasures", json={"erasures": [erasure]}, headers=may_forget)
@@ -154,29 +147,29 @@ def test_who_may_forget_and_not_administer_revokes_no_token_with_erasures(serve,
     assert server("POST", "/erasures", json={"erasures": [erasure]}, headers=root).json()["revoked"] == 1
 
 
-def test_a_revoked_or_expired_token_is_refused_from_the_next_request_on(serve, store, clock):
+def test_a_revoked_or_expired_token_is_refused_from_the_next_request_on(serve, bare, clock):
     """Also one that was revoked by another process."""
     server = serve()
-    revoked, short = store.admin.create_token("a"), store.admin.create_token("b", expires_in=timedelta(hours=1))
+    revoked, short = bare.admin.create_token("a"), bare.admin.create_token("b", expires_in=timedelta(hours=1))
     send = [{"authorization": f"Bearer {item.secret}"} for item in (revoked, short)]
     assert [server("GET", "/head", headers=item).status_code for item in send] == [200, 200]
-    store.admin.revoke_token(revoked.token.id)
+    bare.admin.revoke_token(revoked.token.id)
     clock.advance(seconds=3_700)
     assert [server("GET", "/head", headers=item).status_code for item in send] == [401, 401]
 
 
-def test_on_loopback_a_request_without_a_token_is_the_local_user(serve, store, token):
+def test_on_loopback_a_request_without_a_token_is_the_local_user(serve, bare, token):
     """Who may do everything. A token that is sent counts, and must be valid; its actor is in every event."""
     server = serve(needs_token=False)
     assert server("PUT", "/sessions/trip", json={}).status_code == 201
     assert server("PUT", "/sessions/work", json={}, headers=token("alice")).status_code == 201
     turn = {"role": "user", "text": "hi"}
     assert server("POST", "/sessions/trip/turns", json=turn, headers=token("bob")).status_code == 200
-    assert [event.event.actor for event in store.events()] == ["local", "", "alice", "", "bob"]
+    assert [event.event.actor for event in bare.events()] == ["local", "", "alice", "", "bob"]
     assert server("GET", "/head", headers={"authorization": "Bearer x"}).status_code == 401
 
 
-def test_many_invalid_tokens_from_one_address_are_answered_with_429(serve, store, token):
+def test_many_invalid_tokens_from_one_address_are_answered_with_429(serve, bare, token):
     """With the time until the next try; a valid token of the same address is still let in."""
     server, alice = serve(failures_per_minute=5), token()
     invalid = {"authorization": "Bearer mnemolog_0_0"}
@@ -199,7 +192,7 @@ def test_what_an_address_may_try_comes_back_within_a_minute(monkeypatch):
     assert [tries.wait_s("a") for _ in range(6)] == [0] * 5 + [12]
 
 
-def test_a_page_without_a_token_leads_to_the_login(serve, store):
+def test_a_page_without_a_token_leads_to_the_login(serve, bare):
     """With the page to return to. A program is told 401."""
     server = serve(login="/login", public=("/login", "/static/"))
 
@@ -218,7 +211,7 @@ def test_a_page_without_a_token_leads_to_the_login(serve, store):
     assert server("GET", f"{HOST}/static/a.css", headers=invalid).status_code == 401, "who sends a token is told"
 
 
-def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, store, token):
+def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, bare, token):
     """For pages and for the API, which scripts of the console call. Requests of other sites do not come this far."""
     server = serve(cookie="mnemolog_token", login="/login", public=("/login",))
     secret = token("alice")["authorization"].removeprefix("Bearer ")
@@ -233,7 +226,7 @@ def test_a_cookie_with_a_token_is_as_good_as_the_header(serve, store, token):
     assert server("GET", f"{HOST}/login", headers=wrong).text == "nobody"
 
 
-def test_tries_to_log_in_are_limited(serve, store):
+def test_tries_to_log_in_are_limited(serve, bare):
     """As requests with an invalid token are."""
     server = serve(login="/login", public=("/login",), failures_per_minute=3)
 
@@ -245,7 +238,7 @@ def test_tries_to_log_in_are_limited(serve, store):
     assert log_in() == 429
 
 
-def test_a_token_for_one_scope_works_within_it(serve, store, token):
+def test_a_token_for_one_scope_works_within_it(serve, bare, token):
     """Without naming it; new sessions and agents are named below it."""
     server, alice = serve(), token(scopes=[ALICE])
     made = server("POST", "/sessions", json={}, headers=alice).json()
@@ -257,10 +250,10 @@ def test_a_token_for_one_scope_works_within_it(serve, store, token):
     assert server("GET", "/status", headers=alice).status_code == 403
 
 
-def test_a_token_for_several_scopes_works_within_all_of_them(serve, store, token):
+def test_a_token_for_several_scopes_works_within_all_of_them(serve, bare, token):
     """A call may concern several. What is written needs one. The header limits a request to some of them."""
-    store.session("hers", scope=ALICE).record("user", "the sentinel is hers")
-    store.session("his", scope=BOB).record("user", "the sentinel is his")
+    bare.session("hers", scope=ALICE).record("user", "the sentinel is hers")
+    bare.session("his", scope=BOB).record("user", "the sentinel is his")
     server, both = serve(), token(scopes=[ALICE, BOB])
 
     def recalled(body, **headers):
@@ -300,9 +293,9 @@ def prefetched(server, name, **headers):
     return server("POST", f"{path}/result", json={"wait_s": 30}, headers=headers).json()
 
 
-def test_a_prefetch_within_the_scope_of_a_header_is_found_again(serve, store, token):
+def test_a_prefetch_within_the_scope_of_a_header_is_found_again(serve, bare, token):
     """Requests of a token within one scope share a part of the store, which has the prefetches."""
-    store.session("hers", scope=ALICE).record("user", "The train leaves at nine.")
+    bare.session("hers", scope=ALICE).record("user", "The train leaves at nine.")
     server = serve()
     for scopes in ([], [ALICE], [ALICE, BOB], ["acme"]):
         found = prefetched(server, "hers", **token(scopes=scopes), **{"mnemolog-scope": ALICE})
@@ -310,11 +303,11 @@ def test_a_prefetch_within_the_scope_of_a_header_is_found_again(serve, store, to
         assert [hit["session"] for hit in found["recall"]["hits"]] == ["hers"]
 
 
-def test_parts_of_the_store_that_are_dropped_leave_no_thread(serve, store, token, monkeypatch):
+def test_parts_of_the_store_that_are_dropped_leave_no_thread(serve, bare, token, monkeypatch):
     """Those of a token, and those for a scope that a header names."""
     monkeypatch.setattr(authentication, "PARTS_MAX", 2)
     for number in range(6):
-        store.session(f"s{number}", scope=f"acme/{number}").record("user", "The train leaves at nine.")
+        bare.session(f"s{number}", scope=f"acme/{number}").record("user", "The train leaves at nine.")
     server, reading = serve(), token(verbs=["read"])
 
     def threads():
@@ -327,13 +320,13 @@ def test_parts_of_the_store_that_are_dropped_leave_no_thread(serve, store, token
     wait_until(lambda: threads() <= before + 2, what="the threads to end")
 
 
-def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store, token, time):
+def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, bare, token, time):
     """After its request came, or a multiple of it, however long the work took.
 
     Only a refusal, and only of a caller who may not see everything.
     """
-    store.session("his", scope=BOB)
-    store.session("hers", scope=ALICE)
+    bare.session("his", scope=BOB)
+    bare.session("hers", scope=ALICE)
     server, alice, root = serve(), token(scopes=[ALICE]), token(verbs=sorted(VERBS))
     assert server("GET", "/sessions/hers/turns", headers=alice).status_code == 200
     assert server("GET", "/sessions/none/turns", headers=root).status_code == 404
@@ -343,14 +336,14 @@ def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store
         assert server("POST", "/find", json={"text": "x"} | sent, headers=alice).status_code == status
         assert time.slept.pop() == pytest.approx(REFUSED_S)
         assert not time.slept
-    run = store.parts.log.first_event
+    run = bare.parts.log.first_event
     for took in (0.0, 0.001, 0.049, 0.051, 0.3):
 
         def slow(stream, took=took):
             time.now += took
             return run(stream)
 
-        store.parts.log.first_event = slow
+        bare.parts.log.first_event = slow
         for name in ("his", "none"):
             began = time.now
             assert server("GET", f"/sessions/{name}/turns", headers=alice).status_code == 404
@@ -361,7 +354,7 @@ def test_a_refusal_for_a_caller_with_scopes_is_sent_at_a_fixed_time(serve, store
 
 @pytest.mark.parametrize(("later_s", "status"), [(AWAY_S, 200), (AWAY_S + 0.001, 503)])
 def test_known_tokens_count_for_an_hour_while_the_log_is_away_and_no_longer(
-    serve, store, token, monkeypatch, later_s, status
+    serve, bare, token, monkeypatch, later_s, status
 ):
     """From the last answer of the log on. Then nobody is let in, until it answers again."""
     moment = 1_000.0
@@ -384,15 +377,15 @@ def test_known_tokens_count_for_an_hour_while_the_log_is_away_and_no_longer(
     assert server("GET", "/head", headers=alice).status_code == 200, "it answered a moment ago"
 
 
-async def test_concurrent_requests_share_one_read_of_the_tokens(store, monkeypatch):
+async def test_concurrent_requests_share_one_read_of_the_tokens(bare, monkeypatch):
     """Each gets what was read after it came."""
-    created = store.admin.create_token("alice")
-    asked, version = [], store.parts.log.version
-    monkeypatch.setattr(store.parts.log, "version", lambda stream: asked.append(stream) or version(stream))
-    callers = Callers(AsyncMemoryStore(store, WorkerPools()))
+    created = bare.admin.create_token("alice")
+    asked, version = [], bare.parts.log.version
+    monkeypatch.setattr(bare.parts.log, "version", lambda stream: asked.append(stream) or version(stream))
+    callers = Callers(AsyncMemoryStore(bare, WorkerPools()))
     found = await asyncio.gather(*(callers.caller_of(created.secret) for _ in range(50)))
     assert {caller.actor for caller in found} == {"alice"}
-    store.admin.revoke_token(created.token.id)
+    bare.admin.revoke_token(created.token.id)
     asked.clear()
     assert await callers.caller_of(created.secret) is None
     assert len(asked) == 1
