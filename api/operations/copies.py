@@ -654,7 +654,7 @@ def wrap_keys(path: str | Path, *, clear: bool = False, dry_run: bool = False) -
 
     `MNEMOLOG_KEY_FILE` names the key file, for each process that opens the store or a backup of its keys: a key a line,
     64 hexadecimal digits each. Keep it on another disk than the keys and their backups. Without the key that they are
-    wrapped with, the content can never be read (docs/deployment.md).
+    wrapped with, the content can never be read (docs/keys.md).
 
     Parameters:
 

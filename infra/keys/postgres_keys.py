@@ -338,7 +338,7 @@ class PostgresKeys:
             return [tuple(row) for row in cursor.execute(_SELECT_SERIES, (self.log_id, self.log_id)).fetchall()]
 
     def wipe(self) -> bool:
-        """See `KeysEngine`. What PostgreSQL still has elsewhere is in docs/postgres.md.
+        """See `KeysEngine`. What PostgreSQL still has elsewhere is in docs/keys.md.
 
         Deleting a row and `VACUUM` leave its bytes in the page. `VACUUM FULL` writes a new file, but also the rows that
         an older snapshot may still see, and says how many those are.

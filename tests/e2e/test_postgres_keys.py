@@ -431,7 +431,7 @@ def files_of(database, relation="mnemolog_keys.nodes"):
 
 def test_a_forgotten_key_is_in_no_file_of_the_database(node, apart, rng):
     """Neither the node it was derived from nor any copy that moving rows between pages left. The write-ahead log
-    and base backups have it until they are gone (docs/postgres.md)."""
+    and base backups have it until they are gone (docs/keys.md)."""
     with node("a", keys=apart) as store, connect(apart) as database:
         for n in range(120):
             store.session(f"s{n}").record("user", f"turn {n}")
