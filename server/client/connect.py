@@ -37,7 +37,7 @@ def connect(
     - `trust_env`: use proxies and certificates named in the environment
 
     What the server did not begin is tried again, and so is what may be repeated without doubling anything: each write
-    to a session has a key, so that a cut connection neither loses nor doubles a turn (docs/server.md). Where nothing
+    to a session has a key, so that a cut connection neither loses nor doubles a turn (docs/client.md). Where nothing
     listens, the first call is sent again for a second only.
 
     Nothing is sent before the first call. Methods also raise `LogUnreachable`, where the server does not answer; the
