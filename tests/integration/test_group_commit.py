@@ -369,7 +369,7 @@ def test_waking_a_thread_twice_is_no_error():
 def test_an_encoder_stops_before_its_next_batch(monkeypatch):
     """What it was doing is finished, and nothing of it is given back."""
     model = HashEncoder()
-    monkeypatch.setattr("mnemolog.infra.embedding.object_encoder.BATCH_SIZE", 2)
+    monkeypatch.setattr("mnemolog.infra.embedding.encoder.OBJECT_BATCH_SIZE", 2)
     encoder = ObjectEncoder(model)
     with cancellation.when(lambda: len(model.calls) == 2), pytest.raises(cancellation.Stopped):
         encoder.encode([f"tea {n}" for n in range(10)])

@@ -612,11 +612,11 @@ def test_a_list_of_sessions_is_filtered_by_scope_agent_and_title(listed):
 def test_numbers_by_scope_and_by_agent_are_those_of_then(listed, by):
     """At every position the groups add up to the list."""
     for position in range(listed.head().position + 1):
-        listed = listed.parts.session_list.page(as_of=position, limit=100)
+        page = listed.parts.session_list.page(as_of=position, limit=100)
         groups = listed.parts.session_list.groups(by, as_of=position)
-        assert [group.name for group in groups] == sorted({getattr(item, by) for item in listed})
+        assert [group.name for group in groups] == sorted({getattr(item, by) for item in page})
         for group in groups:
-            of_it = [item for item in listed if getattr(item, by) == group.name]
+            of_it = [item for item in page if getattr(item, by) == group.name]
             assert (group.sessions, group.turns) == (len(of_it), sum(item.turns for item in of_it)), position
 
 
