@@ -1,6 +1,6 @@
 """Encode values as msgpack or JSON, so that a shortage of memory is an error and not the end of the process.
 
-`encode` of msgspec dereferences a null pointer when its buffer cannot grow (docs/upstream/msgspec-encode.md);
+`encode` of msgspec dereferences a null pointer when its buffer cannot grow (docs/adr/0085-encode-into-a-buffer.md);
 `encode_into` raises `MemoryError`. So everything here goes through `encode_into`, and nothing else calls `encode`.
 """
 
