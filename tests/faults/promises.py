@@ -2,7 +2,8 @@
 
 A fault test names its promise, `@pytest.mark.promise("P1", "kills")`; the second word is that of the number it takes
 from here, which the fixture `tries` gives it. `--scale` chooses between the two figures: what every change has to
-pass within minutes, and what is run over night. `--tries` overrides both, for a look at one test.
+pass within minutes, and what is run over night. `--tries` overrides both, for a look at one test. A test that counts
+its own tries uses `record_property("tried", n)`.
 """
 
 from typing import Literal, NamedTuple, get_args
