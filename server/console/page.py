@@ -191,7 +191,6 @@ def view(
     path: str, *, title: str, template: str, verb: Verb = "read", whole: bool = False, pool: Pool = "read"
 ) -> Callable[[Callable[[MemoryStore, PageRequest], msgspec.Struct]], Page]:
     """Make a page of a function that reads the store of the caller, in one of its threads. Else as `page`."""
-
     made = page(path, title=title, template=template, verb=verb, whole=whole)
     return lambda look: made(lambda asked: run_in(pool, asked.caller.store, lambda store: look(store, asked)))
 
