@@ -274,11 +274,10 @@ def doctor(
     """
     try:
         with _opened(store, model) as opened, bar("examining") as progress, acting_as(actor):
-            parts = opened.parts
             if accept_loss and not dry_run:
                 opened.admin.doctor(accept_loss=True, reason=reason)
             found = examine(
-                *(parts.layout, parts.log, parts.projections),
+                *(opened.parts.layout, opened.parts.log, opened.parts.projections),
                 deep=deep,
                 fix=fix and not dry_run,
                 progress=progress,
@@ -295,8 +294,7 @@ def _opened(store: Path, model: str | None) -> MemoryStore:
     """Open a store with the model that was given, or else with the one that it uses."""
     if model is None:
         with open_store(store, create=False) as opened:
-            parts = opened.parts
-            model = usual_model(parts.layout, parts.log, parts.projections)
+            model = usual_model(opened.parts.layout, opened.parts.log, opened.parts.projections)
     return open_store(store, model=chosen_model(model or "none"), create=False, background=False)
 
 

@@ -329,15 +329,15 @@ def context(store: MemoryStore, asked: PageRequest) -> ContextPage:
 
 def _context(store: MemoryStore, asked: PageRequest) -> Context:
     question, budget = asked.text("q"), asked.whole("tokens", TOKENS, most=TOKENS_MAX)
-    session, scope = asked.text("session"), asked.scope
+    session = asked.text("session")
     how: dict[str, Any] = {
         "as_of": asked.at.when,
         "min_relevance": asked.decimal("min_relevance"),
         "receipt": False,
     }
     if not session:
-        return store.context(question, budget, scope=scope, **how)
-    return known_session(store, session).context(question, budget, scope=scope or None, **how)
+        return store.context(question, budget, scope=asked.scope, **how)
+    return known_session(store, session).context(question, budget, scope=asked.scope or None, **how)
 
 
 def _shown_left_out(store: MemoryStore, item: LeftOut) -> ShownLeftOut:

@@ -101,8 +101,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(
                 "host", f"{why}: pass --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS"
             )
-        folders = self.folders
-        if folders.backups is not None and folders.backup_keys is None and not folders.without_keys:
+        if self.folders.backups is not None and self.folders.backup_keys is None and not self.folders.without_keys:
             why = "nobody can read backups without a copy of the content keys"
             raise InvalidInput(
                 "backups", f"{why}: pass --backup-keys FOLDER, or --no-keys if you copy the keys yourself"
