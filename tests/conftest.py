@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from mnemolog import MemoryStore
-from mnemolog.infra.log.open import open_log
+from mnemolog.infra.log.open import open_log, prepare_database
 from tests import limits, postgres
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
@@ -161,6 +161,14 @@ def postgres_url():
     """The URL of a PostgreSQL database for logs."""
     with postgres.server() as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def stoppable():
+    """A PostgreSQL server of a module's own, prepared for logs: its tests stop it, or set it back."""
+    with postgres.stoppable_server() as server:
+        prepare_database(server.url)
+        yield server
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ SIGNS = str.maketrans({"⏎": "\n", "⇥": "\t", "␛": "\x1b", "§": "-----"})
 
 
 def letters(count: int, alphabet: str = "aB3xY7") -> str:
-    """So many letters."""
+    """So many letters: no secret is written out, so that no scanner takes a file for a leak."""
     return (alphabet * count)[:count]
 
 

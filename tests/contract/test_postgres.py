@@ -26,11 +26,11 @@ from mnemolog.infra.log import appends
 from mnemolog.infra.log.open import open_log
 from mnemolog.infra.log.postgres import engine, schema
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE, LogAddress, note_address, read_address
-from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS, prepare
+from mnemolog.infra.log.postgres.engine import LOCKED_APPENDS
 from mnemolog.projections.history.verify import verify
 from tests.contract.test_event_log import keyed
 from tests.interrupts import at_each_line
-from tests.postgres import connect, put_log_in_postgres, stoppable_server
+from tests.postgres import connect, put_log_in_postgres
 from tests.support import (
     FakeClock,
     append,
@@ -489,26 +489,18 @@ def test_a_pooler_that_shares_sessions_is_refused(tmp_path, postgres_url):
         assert "pool_mode = session" in raised.value.hint
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A server of this module's own."""
-    with stoppable_server() as server:
-        prepare(server.url)
-        yield server
-
-
 @pytest.fixture
-def lasting(server, tmp_path, request):
+def lasting(stoppable, tmp_path, request):
     """A log of one event."""
-    server.start()
-    address = LogAddress(server.url, request.node.name)
+    stoppable.start()
+    address = LogAddress(stoppable.url, request.node.name)
     log = open_log(tmp_path / "node", clock=FakeClock(), create=True, address=address, encrypt=False)
     log.appends.transact(start("s"))
     yield log
     log.close()
 
 
-def test_threads_that_append_and_read_during_restarts_see_no_error(server, lasting):
+def test_threads_that_append_and_read_during_restarts_see_no_error(stoppable, lasting):
     """They wait for the server, wherever the restart hits them: each append is there once, and the chain is whole."""
     stop = threading.Event()
 
@@ -528,8 +520,8 @@ def test_threads_that_append_and_read_during_restarts_see_no_error(server, lasti
     for _ in range(3):
         before = lasting.head().position
         wait_until(lambda before=before: lasting.head().position > before, what="an append")
-        server.stop()
-        server.start()
+        stoppable.stop()
+        stoppable.start()
     stop.set()
     counts = [outcome.result() for outcome in running]
     reader.result()
@@ -538,11 +530,11 @@ def test_threads_that_append_and_read_during_restarts_see_no_error(server, lasti
     assert verify(lasting).sound
 
 
-def test_a_server_that_stays_away_is_unreachable_within_the_stated_time(server, lasting, monkeypatch):
+def test_a_server_that_stays_away_is_unreachable_within_the_stated_time(stoppable, lasting, monkeypatch):
     """The first calls wait for it, those after that fail at once, until it is there again."""
     monkeypatch.setattr(postgres, "RECONNECT_S", 1.0)
     lasting.appends.transact(append("s", "before"))
-    server.stop()
+    stoppable.stop()
     waited = []
     for call in (
         lasting.head,
@@ -557,7 +549,7 @@ def test_a_server_that_stays_away_is_unreachable_within_the_stated_time(server, 
     assert 0.9 < waited[0] < 3
     assert max(waited[2:]) < 0.5
     assert "check that PostgreSQL runs" in caught.value.hint
-    server.start()
+    stoppable.start()
     assert lasting.head().position == 2
     assert lasting.appends.transact(append("s", "again", keys=["k"])) == [3]
     assert verify(lasting).sound

@@ -12,10 +12,9 @@ import pytest
 
 from mnemolog import MemoryStore, errors
 from mnemolog.infra import postgres
-from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE
 from tests.pages import ROOT, blocks, commands, run_block
-from tests.postgres import connect, database_on, stoppable_server
+from tests.postgres import connect, database_on
 from tests.support import HashEncoder, as_typed
 
 PAGE = "docs/postgres.md"
@@ -426,21 +425,13 @@ def test_a_new_node_embeds_what_was_recorded_since_and_nothing_again(opened, cop
         assert other.texts_encoded == TURNS + 4
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A server of this module's own."""
-    with stoppable_server() as server:
-        prepare_database(server.url)
-        yield server
-
-
 @pytest.fixture
-def node(server, tmp_path, request, monkeypatch):
+def node(stoppable, tmp_path, request, monkeypatch):
     """The local folder of a log with two turns, whose projections have read all of it."""
     monkeypatch.setattr(postgres, "RECONNECT_S", 0.3)
-    server.start()
+    stoppable.start()
     folder = tmp_path / "node"
-    with MemoryStore.open(server.url, log=request.node.name, local=folder, **HOW) as store:
+    with MemoryStore.open(stoppable.url, log=request.node.name, local=folder, **HOW) as store:
         trip = store.session("trip", scope="acme")
         trip.record("user", "the ferry leaves at noon", key="1")
         trip.record("assistant", "then take the train at ten", key="2")
@@ -452,14 +443,14 @@ def node(server, tmp_path, request, monkeypatch):
 HOW = {"model": HashEncoder(), "background": False}
 
 
-def test_recall_answers_while_the_server_is_away_and_what_needs_the_log_does_not(server, node):
+def test_recall_answers_while_the_server_is_away_and_what_needs_the_log_does_not(stoppable, node):
     """From the projections of this node: the position they have read, and the time of their newest turn.
 
     No read returns a part of the truth without saying so.
     """
     with MemoryStore.open(node, **HOW) as store:
         newest = store.recall("train").hits[0]
-        server.stop()
+        stoppable.stop()
         answer = store.recall("ferry")
         assert next(hit.text for hit in answer) == "the ferry leaves at noon"
         assert answer.head == answer.stale.position == 3
@@ -481,17 +472,17 @@ def test_recall_answers_while_the_server_is_away_and_what_needs_the_log_does_not
         ):
             with pytest.raises(errors.LogUnreachable):
                 read()
-        server.start()
+        stoppable.start()
         assert store.recall("ferry").stale is None
         assert store.sessions().stale is None
 
 
-def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server, node, tmp_path):
+def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(stoppable, node, tmp_path):
     """It answers from them at once; what would be recorded is refused until the server is there again.
 
     Then the views that were read alone are proved, as at every open: what another log left is never used with this one.
     """
-    server.stop()
+    stoppable.stop()
     other = tmp_path / "other"
     other.mkdir()
     (other / ADDRESS_FILE).write_bytes((node / ADDRESS_FILE).read_bytes())
@@ -505,7 +496,7 @@ def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server
             store.record("trip", "user", "lost")
         assert "check that PostgreSQL runs" in caught.value.hint
         alone = store.parts.projections._views
-        server.start()
+        stoppable.start()
         assert store.recall("ferry").stale is None
         assert store.parts.projections._views is not alone
         assert store.record("trip", "user", "found again").position == 4
@@ -513,13 +504,13 @@ def test_a_store_is_opened_while_the_server_is_away_if_it_has_projections(server
         assert store.verify().sound
 
 
-def test_a_node_may_refuse_to_answer_alone(server, node):
+def test_a_node_may_refuse_to_answer_alone(stoppable, node):
     """What was forgotten elsewhere meanwhile cannot be known here: `away = "refuse"` answers nothing then."""
     with (node / ADDRESS_FILE).open("a") as file:
         file.write('away = "refuse"\n')
     with MemoryStore.open(node, **HOW) as store:
         assert store.recall("ferry").stale is None
-        server.stop()
+        stoppable.stop()
         for read in (store.sessions, lambda: store.recall("ferry"), lambda: store.context("ferry")):
             with pytest.raises(errors.LogUnreachable):
                 read()
@@ -527,10 +518,10 @@ def test_a_node_may_refuse_to_answer_alone(server, node):
         MemoryStore.open(node, **HOW)
 
 
-def test_status_and_doctor_say_that_the_server_is_away(server, node, run):
+def test_status_and_doctor_say_that_the_server_is_away(stoppable, node, run):
     """Instead of failing: what is known here, as of when, and what to do."""
     head = run("head", node, "--json").json
-    server.stop()
+    stoppable.stop()
     status = run("status", node, "--json").json
     assert status["stale"]["position"] == status["head"] == head["position"]
     assert status["digest"] == head["digest"]
@@ -544,6 +535,6 @@ def test_status_and_doctor_say_that_the_server_is_away(server, node, run):
     assert "the ferry leaves at noon" in ran.stdout
     assert "from projections alone, as of position 3" in ran.stderr.replace("\n", " ")
     assert "hint: check that PostgreSQL runs" in run("record", node, "trip", "lost").exited(1).stderr
-    server.start()
+    stoppable.start()
     assert run("status", node, "--json").json["stale"] is None
     assert run("doctor", node).returncode == 0

@@ -8,23 +8,14 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import MemoryStore, errors
-from mnemolog.infra.log.postgres.engine import prepare
-from tests import postgres
 from tests.e2e.conftest import run  # noqa: F401
 from tests.support import HashEncoder
 
 pytestmark = [pytest.mark.promise("P29"), pytest.mark.timeout(7200)]
 
+
 KEPT, LOST = 4, 6
 """Turns before the base backup, and after it."""
-
-
-@pytest.fixture(scope="module")
-def server():
-    """A server that can be set back."""
-    with postgres.stoppable_server() as server:
-        prepare(server.url)
-        yield server
 
 
 class Node:
@@ -49,10 +40,10 @@ def record(store, text, count):
 
 
 @pytest.fixture
-def new_node(server, tmp_path):
+def new_node(stoppable, tmp_path):
     """Make nodes of one new log, by name."""
     log = uuid.uuid4().hex
-    return lambda name: Node(server, log, tmp_path / name)
+    return lambda name: Node(stoppable, log, tmp_path / name)
 
 
 @pytest.fixture
@@ -81,17 +72,17 @@ REUSED = (
 
 
 @pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
-def test_running_nodes_stop_and_neither_answer_from_lost_history_nor_append(server, node, other, new_node, reused):
+def test_running_nodes_stop_and_neither_answer_from_lost_history_nor_append(stoppable, node, other, new_node, reused):
     """The next read or append of each raises: what it remembers may be lost."""
     message, reading = REUSED if reused else ENDS, new_node("reading")
     with node.open() as store, reading.open() as reader:
         session = store.session("trip")
         record(store, "kept", KEPT)
         reader.recall("number1")
-        kept = server.base_backup()
+        kept = stoppable.base_backup()
         record(store, "lost", LOST)
         reader.head()
-        server.restore(kept)
+        stoppable.restore(kept)
         if reused:
             other.record("new", LOST + 3)
         for call in (
@@ -110,18 +101,18 @@ def test_running_nodes_stop_and_neither_answer_from_lost_history_nor_append(serv
 
 
 @pytest.mark.parametrize("reused", [False, True], ids=["lost", "reused"])
-def test_nodes_that_are_opened_later_neither_read_nor_append(server, other, new_node, reused):
+def test_nodes_that_are_opened_later_neither_read_nor_append(stoppable, other, new_node, reused):
     """Whether their views are missing, behind the lost part or within it; afterwards no lost turn is served."""
     nodes = {reads: new_node(reads) for reads in ("never", "before", "after")}
     with nodes["never"].open() as store, nodes["before"].open() as before, nodes["after"].open() as after:
         record(store, "kept", KEPT)
         before.recall("number1")
-        kept = server.base_backup()
+        kept = stoppable.base_backup()
         record(store, "lost", LOST)
         before.head()
         after.recall("number1")
         after.admin.catch_up_vectors()
-    server.restore(kept)
+    stoppable.restore(kept)
     if reused:
         other.record("new", LOST + 3)
     message = REUSED if reused else ENDS
@@ -167,10 +158,10 @@ def check_opened_later(store, reads, message):
     assert not store.verify().sound
 
 
-def test_a_crash_of_the_server_may_take_what_was_not_synced(server, node):
+def test_a_crash_of_the_server_may_take_what_was_not_synced(stoppable, node):
     """With NORMAL, once by this folder: a process that is open stops, the next one names the loss and goes on."""
     with MemoryStore.open(**node._place, model=None, background=False, encrypt=False, synchronous="NORMAL") as store:
-        set_back(server, store)
+        set_back(stoppable, store)
         with pytest.raises(errors.StoreReplaced):
             store.head()
     with node.open() as store:
@@ -179,41 +170,41 @@ def test_a_crash_of_the_server_may_take_what_was_not_synced(server, node):
         assert store.verify().findings[0].detail == store.status().warnings[0]
 
 
-def test_a_node_that_saw_none_of_the_lost_events_keeps_recording(server, node, other):
+def test_a_node_that_saw_none_of_the_lost_events_keeps_recording(stoppable, node, other):
     """It has no evidence and no reason to stop; the one that wrote the lost events does."""
     with node.open() as store, other.open() as reader:
         record(store, "kept", KEPT)
         assert len(reader.turns("trip")) == KEPT
-        kept = server.base_backup()
+        kept = stoppable.base_backup()
         record(store, "lost", LOST)
-        server.restore(kept)
+        stoppable.restore(kept)
         assert reader.session("trip").record("user", "goes on").position == 6
         with pytest.raises(errors.StoreReplaced, match="lost events 7 to 11"):
             store.session("trip").record("user", "no")
 
 
-def test_a_node_that_was_opened_while_the_server_was_away_stops_when_it_answers(server, node):
+def test_a_node_that_was_opened_while_the_server_was_away_stops_when_it_answers(stoppable, node):
     """It answers from its views alone, and says so; then it finds that the log does not have what it has seen."""
     with node.open() as store:
         record(store, "kept", KEPT)
-        kept = server.base_backup()
+        kept = stoppable.base_backup()
         record(store, "lost", LOST)
         store.recall("number1")
-    server.kill()
+    stoppable.kill()
     with node.open() as store:
         assert store.recall("number1").stale is not None
-        server.restore(kept)
+        stoppable.restore(kept)
         for call in (lambda: store.recall("number1"), lambda: store.session("trip")):
             with pytest.raises(errors.StoreReplaced) as caught:
                 call()
             assert str(caught.value) == ENDS
 
 
-def test_a_log_that_is_gone_is_not_created_again(server, node):
+def test_a_log_that_is_gone_is_not_created_again(stoppable, node):
     """The base backup is older than the log. A new one would hand out its positions from the first."""
-    kept = server.base_backup()
+    kept = stoppable.base_backup()
     node.record("lost", LOST)
-    server.restore(kept)
+    stoppable.restore(kept)
     with pytest.raises(errors.StoreReplaced, match=r"there is no log .*; this node has seen position 7 of it"):
         node.open()
     shutil.move(node.folder / "head.json", node.folder.parent)
@@ -221,11 +212,11 @@ def test_a_log_that_is_gone_is_not_created_again(server, node):
         assert store.head().position == 0
 
 
-def test_the_commands_name_the_lost_events_and_the_next_step(server, node, run):  # noqa: F811
+def test_the_commands_name_the_lost_events_and_the_next_step(stoppable, node, run):  # noqa: F811
     """`record` refuses, `status` warns, `doctor` names the turns and the command, which works as printed."""
     with node.open() as store:
         store.recall("nothing yet")
-        set_back(server, store)
+        set_back(stoppable, store)
         with suppress(errors.StoreReplaced):
             store.head()
     node_ = str(node.folder)
@@ -241,15 +232,15 @@ def test_the_commands_name_the_lost_events_and_the_next_step(server, node, run):
 
 
 @pytest.mark.promise("P29", "restored base backups")
-def test_an_older_base_backup_is_always_found(server, tmp_path, rng, tries):
+def test_an_older_base_backup_is_always_found(stoppable, tmp_path, rng, tries):
     """Whatever the nodes did before, and whoever appends afterwards: each that has seen lost events stops."""
     for number in range(tries):
         log, nodes = uuid.uuid4().hex, []
         for n in range(3):
-            nodes.append(Node(server, log, tmp_path / f"{number}-{n}"))
+            nodes.append(Node(stoppable, log, tmp_path / f"{number}-{n}"))
         stores = [node.open() for node in nodes]
         record(stores[0], "kept", rng.randint(1, 5))
-        kept, before = server.base_backup(), stores[0].head().position
+        kept, before = stoppable.base_backup(), stores[0].head().position
         seen = [before if rng.random() < 0.5 else 0 for _ in stores]
         for _ in range(rng.randint(1, 6)):
             who = rng.randrange(3)
@@ -264,9 +255,9 @@ def test_an_older_base_backup_is_always_found(server, tmp_path, rng, tries):
         for store, is_closed in zip(stores, closed, strict=True):
             if is_closed:
                 store.close()
-        server.restore(kept)
+        stoppable.restore(kept)
         if rng.random() < 0.5:
-            Node(server, log, tmp_path / f"{number}-new").record("new", rng.randint(1, 12))
+            Node(stoppable, log, tmp_path / f"{number}-new").record("new", rng.randint(1, 12))
         found = 0
         for n, store in enumerate(stores):
             if seen[n] <= before:

@@ -21,7 +21,6 @@ from mnemolog.domain import errors
 from mnemolog.domain.values import to_datetime
 from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra import postgres, text_file
-from mnemolog.infra.log.open import prepare_database
 from mnemolog.infra.log.postgres.engine import PostgresEngine
 from mnemolog.infra.runtime import files
 from mnemolog.observability.telemetry import HEAD
@@ -29,10 +28,11 @@ from mnemolog.projections import projector
 from mnemolog.server.http import live_events
 from mnemolog.server.http.authentication import VERBS, Caller
 from tests.e2e.test_logs import Collected
-from tests.postgres import connect, stoppable_server
+from tests.postgres import connect
 from tests.support import HashEncoder, in_thread, unprivileged, wait_until
 
 pytestmark = [pytest.mark.promise("P39"), pytest.mark.timeout(300)]
+
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 
@@ -181,14 +181,6 @@ class Gauges(Loop):
         return self.in_log() if self.gauges.values(HEAD) == [self.store.head().position] else []
 
 
-@pytest.fixture(scope="module")
-def database():
-    """A server of this module's own."""
-    with stoppable_server() as server:
-        prepare_database(server.url)
-        yield server
-
-
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch, caplog):
     """Try again at once, so that only the outage takes time."""
@@ -253,20 +245,20 @@ def opened(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [Watch, Projector, Subscription, Tail, Followers])
-def test_it_waits_for_a_database_that_is_away(database, tmp_path, opened, through, monkeypatch, kind):
+def test_it_waits_for_a_database_that_is_away(stoppable, tmp_path, opened, through, monkeypatch, kind):
     """PostgreSQL is stopped, and started again."""
     monkeypatch.setattr(PostgresEngine, "poll_interval_s", 0.05)
-    loop = opened(kind, database.url, log=kind.__name__, local=tmp_path / "node")
+    loop = opened(kind, stoppable.url, log=kind.__name__, local=tmp_path / "node")
     met = (lambda: loop.failed) if kind is Subscription else None
-    through(loop, lambda: stopped(database), meanwhile=kind is Watch, met=met)
+    through(loop, lambda: stopped(stoppable), meanwhile=kind is Watch, met=met)
 
 
-def test_gauges_are_missing_while_the_database_is_away(database, tmp_path, opened, through):
+def test_gauges_are_missing_while_the_database_is_away(stoppable, tmp_path, opened, through):
     """The collector goes on, and reports the head again."""
     collected = Collected()
-    loop = opened(Gauges, database.url, log="gauges", local=tmp_path / "node", telemetry=collected)
+    loop = opened(Gauges, stoppable.url, log="gauges", local=tmp_path / "node", telemetry=collected)
     loop.gauges = collected
-    through(loop, lambda: stopped(database), met=lambda: collected.values(HEAD) == [])
+    through(loop, lambda: stopped(stoppable), met=lambda: collected.values(HEAD) == [])
 
 
 @pytest.mark.parametrize(("kind", "left"), [(Watch, 0), (Watch, 1), (Projector, 0)])
@@ -286,9 +278,9 @@ def test_it_waits_for_descriptors(opened, through, descriptor_limit, kind, left)
     through(loop, used_up, meanwhile=True, met=(lambda: loop.passes > 1) if kind is Watch else None)
 
 
-def test_it_waits_for_descriptors_to_connect_with(database, tmp_path, opened, through, descriptor_limit, caplog):
+def test_it_waits_for_descriptors_to_connect_with(stoppable, tmp_path, opened, through, descriptor_limit, caplog):
     """The server has ended all sessions, and one descriptor is too few for a new one."""
-    loop = opened(Followers, database.url, log="descriptors", local=tmp_path / "node")
+    loop = opened(Followers, stoppable.url, log="descriptors", local=tmp_path / "node")
 
     @contextmanager
     def cut_off():
@@ -302,15 +294,15 @@ def test_it_waits_for_descriptors_to_connect_with(database, tmp_path, opened, th
     def has_tried_twice():
         return sum(loop.met in record.message for record in caplog.records) > 1
 
-    with connect(database.url) as ours:
+    with connect(stoppable.url) as ours:
         through(loop, cut_off, met=has_tried_twice)
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_shortage_of_descriptors_is_an_outage_of_the_database(database, descriptor_limit, left):
+def test_a_shortage_of_descriptors_is_an_outage_of_the_database(stoppable, descriptor_limit, left):
     """Whether the socket lacks one, or the wait for it: callers know that error, and try again."""
-    database.start()
-    settings = postgres.Settings(database.url)
+    stoppable.start()
+    settings = postgres.Settings(stoppable.url)
     settings.connect().close()
     descriptor_limit(left)
     with pytest.raises(psycopg.OperationalError):

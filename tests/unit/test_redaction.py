@@ -18,14 +18,9 @@ from mnemolog.domain.redaction import KINDS, Found, Redaction, secrets_in
 from mnemolog.domain.session import Original, original_of, stored_original
 from mnemolog.domain.threads import ThreadCheckpointed, pack
 from mnemolog.infra.log.event_codec import decode, encode
-from tests.secret_forms import forms, texts
+from tests.secret_forms import forms, letters, texts
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())
-
-
-def letters(count: int, alphabet: str = "aB3xY7") -> str:
-    """So many letters: no secret is written out here, so that no scanner takes this file for a leak."""
-    return (alphabet * count)[:count]
 
 
 def key_block(body: str, *, kind: str = "RSA ", end: bool = True) -> str:
