@@ -191,3 +191,15 @@ def bare(folder, clock):
     """An empty store without a model: turns are found by their words alone."""
     with MemoryStore.open(folder, model=None, clock=clock) as store:
         yield store
+
+
+@pytest.fixture
+def session(store):
+    """A session of that store."""
+    return store.start_session("s")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working directory of this test: an empty folder."""
+    monkeypatch.chdir(tmp_path)

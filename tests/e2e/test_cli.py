@@ -366,9 +366,8 @@ def test_hints_are_commands_with_the_arguments_that_were_given(two_sessions, tmp
 
 
 @pytest.mark.local
-def test_a_missing_folder_argument_is_named_in_the_error(two_sessions, run, monkeypatch, tmp_path):
+def test_a_missing_folder_argument_is_named_in_the_error(two_sessions, run, here):
     """Also where the first word is taken for the folder."""
-    monkeypatch.chdir(tmp_path)
     for words, also in ((("status",), ""), (("recall", "dog"), "there is no folder 'dog'")):
         ran = run(*words)
         assert ran.returncode == 2
@@ -608,9 +607,8 @@ NO_MODEL = ("--model", "none")
 
 
 @pytest.mark.local
-def test_the_commands_and_the_script_of_the_readme_fit_together(tmp_path, monkeypatch, capsys):
+def test_the_commands_and_the_script_of_the_readme_fit_together(tmp_path, capsys, here):
     """One after the other in one folder: the script twice, which then prints the same, and the commands."""
-    monkeypatch.chdir(tmp_path)
     (line,) = blocks("README.md")
     for _ in range(2):
         run_block("README.md", line)

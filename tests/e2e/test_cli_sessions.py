@@ -206,9 +206,8 @@ WRONG_USAGE = (
 
 
 @pytest.mark.local
-def test_what_makes_no_sense_is_refused_in_one_line_and_nothing_is_written(type_, memory, monkeypatch, tmp_path):
+def test_what_makes_no_sense_is_refused_in_one_line_and_nothing_is_written(type_, memory, here):
     """A dry run of a switch says what the switch itself would say."""
-    monkeypatch.chdir(tmp_path)
     for line, why in REFUSED.items():
         for more in ((), ("--dry-run",)) if line.startswith("switch") else ((),):
             assert why in refused(type_(line, *more)), line

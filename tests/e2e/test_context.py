@@ -226,9 +226,8 @@ def test_what_changed_since_is_not_handed_out(store, tmp_path, encoder, change):
 
 
 @pytest.mark.local
-def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(store):
+def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(session):
     """By default what was recorded meanwhile does not matter."""
-    session = store.start_session("s")
     session.record("user", "the secret of the harbour")
     assert session.prefetch("harbour").wait(WAIT_S)
     session.record("user", "one more")

@@ -493,9 +493,8 @@ def test_doctor_of_an_open_store_whose_file_was_moved_reports_it(memory, name):
             assert (report.log_damaged, finding.where, finding.state) == (True, name, "replaced")
 
 
-def test_a_command_after_a_backup_knows_where_it_is_and_its_failures_are_counted(memory, tmp_path, run, monkeypatch):
+def test_a_command_after_a_backup_knows_where_it_is_and_its_failures_are_counted(memory, tmp_path, run, here):
     """No shell sees it, and what it prints is not mixed with the answer. A failure leaves the backup as it is."""
-    monkeypatch.chdir(tmp_path)
     script = "import os; open('seen', 'a').write(os.environ['MNEMOLOG_BACKUP'] + os.environ['MNEMOLOG_BACKUP_KEYS'])"
     good = shlex.join([sys.executable, "-c", f"{script}; print('copied')", "$HOME; exit 1"])
     backup = ("backup", memory, "daily", "--replace", "--keys", "kept", "--json", "--after-backup")

@@ -72,9 +72,8 @@ def test_a_folder_belongs_to_one_log(postgres_url, name, local, tmp_path):
 
 
 @pytest.mark.local
-def test_a_url_needs_a_log_that_is_there_and_a_folder(postgres_url, name, tmp_path, monkeypatch):
+def test_a_url_needs_a_log_that_is_there_and_a_folder(postgres_url, name, tmp_path, here):
     """The error names what is missing, before anything is created. `log` beside a path is a mistake."""
-    monkeypatch.chdir(tmp_path)
     for how, field in (
         ({}, "log"),
         ({"log": "acme"}, "local"),
@@ -162,9 +161,8 @@ def test_a_damaged_address_is_a_clear_error(local):
 
 
 @pytest.mark.local
-def test_the_page_runs_as_it_is_written(run, postgres_url, tmp_path, monkeypatch):
+def test_the_page_runs_as_it_is_written(run, postgres_url, monkeypatch, here):
     """Its commands and its blocks, where the variables of PostgreSQL name the server."""
-    monkeypatch.chdir(tmp_path)
     given = psycopg.conninfo.conninfo_to_dict(postgres_url)
     for name in ("host", "port", "user"):
         if name in given:

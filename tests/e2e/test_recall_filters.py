@@ -234,9 +234,8 @@ def pages(face, query, **asked):
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "text"])
 @pytest.mark.parametrize("k", [1, 7, 120, EVERYTHING])
-def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, k):
+def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, k, session):
     """Beyond the first hundred candidates of a leg too. What comes later is in no page of an order that was begun."""
-    session = store.start_session("s")
     turns = [session.record("user", f"tea{' tea' * (n % 5)} number{n}") for n in range(230)]
     store.admin.catch_up_vectors()
     first = store.recall("tea number7", k=k, mode=mode)
@@ -258,9 +257,8 @@ def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, 
         assert found[:20] == again[:20]
 
 
-def test_pages_keep_to_the_vectors_of_the_first(store):
+def test_pages_keep_to_the_vectors_of_the_first(store, session):
     """What has been embedded since plays no part; else turns would change places. Each page has a length of its own."""
-    session = store.start_session("s")
     for n in range(230):
         session.record("user", f"tea{' tea' * (n % 5)} number{n}")
     first = store.recall("tea number7", k=7)
@@ -273,9 +271,8 @@ def test_pages_keep_to_the_vectors_of_the_first(store):
     assert ([len(page.hits) for page in (first, second, rest)], rest.next) == ([7, 9, 214], None)
 
 
-def test_pages_of_a_session_continue_after_a_rewind(store):
+def test_pages_of_a_session_continue_after_a_rewind(session):
     """As of the first page's head the session saw what was rewound since."""
-    session = store.start_session("s")
     turns = [session.record("user", f"tea number{n}") for n in range(9)]
     first = session.recall("tea", k=4)
     session.rewind(turns=5)
@@ -284,9 +281,8 @@ def test_pages_of_a_session_continue_after_a_rewind(store):
     assert len(session.recall("tea", k=9).hits) == 4
 
 
-def test_a_cursor_of_another_question_is_refused(store, tmp_path):
+def test_a_cursor_of_another_question_is_refused(store, tmp_path, session):
     """Of another query, filter, session, mode, offset or store, or changed by hand."""
-    session = store.start_session("s")
     for n in range(9):
         session.record("user", f"tea number{n}")
     cursor = store.recall("tea", k=2).next
@@ -309,9 +305,8 @@ def test_a_cursor_of_another_question_is_refused(store, tmp_path):
     assert len(store.recall("tea", after=cursor).hits) == 5
 
 
-def test_a_page_is_refused_if_the_first_one_cannot_be_reproduced(store, monkeypatch):
+def test_a_page_is_refused_if_the_first_one_cannot_be_reproduced(store, monkeypatch, session):
     """The hits that were handed out are part of the cursor: an order that changed is said, not gone on with."""
-    session = store.start_session("s")
     for n in range(9):
         session.record("user", f"tea number{n}")
     cursor = store.recall("tea", k=2, mode="text").next

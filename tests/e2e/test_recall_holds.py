@@ -133,9 +133,8 @@ print(json.dumps([[hit.position for hit in answer.hits] for answer in answers]))
 """
 
 
-def test_another_process_answers_alike_right_after_a_turn_was_recorded(store, folder):
+def test_another_process_answers_alike_right_after_a_turn_was_recorded(store, folder, session):
     """And as of an offset before that."""
-    session = store.start_session("s")
     for n in range(9):
         session.record("user", f"tea number{n}")
     head = store.head().position
@@ -467,9 +466,8 @@ def test_a_question_without_relevant_turns_ends_at_once(plenty):
         assert answer.left_out == (0 if mode == "text" else 5)
 
 
-def test_a_min_relevance_that_no_hit_can_have_is_refused(store):
+def test_a_min_relevance_that_no_hit_can_have_is_refused(store, session):
     """By name; nothing is read."""
-    session = store.start_session("s")
     for wrong in (-0.1, 1.1, float("nan"), float("inf"), True, "0.5", (0.5,)):
         for ask in (store.recall, session.recall, session.prefetch):
             with pytest.raises(InvalidInput, match="min_relevance"):

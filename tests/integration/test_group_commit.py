@@ -99,6 +99,12 @@ def groups():
     return Groups()
 
 
+@pytest.fixture
+def let_go(groups):
+    """Lets the first group be written; until then all others wait."""
+    return groups.hold()
+
+
 def test_what_waits_is_written_in_groups_in_the_order_it_came(groups):
     """A lone request waits for no company. A group has a limit and runs in the thread of its first request."""
     assert [groups.queue.submit(lambda _, n=n: n) for n in range(3)] == [0, 1, 2]
@@ -130,9 +136,8 @@ def test_one_group_runs_at_a_time(groups):
 
 @pytest.mark.parametrize("settled", [0, 1, 3])
 @pytest.mark.parametrize("error", [Interrupt, RuntimeError])
-def test_what_an_interrupted_group_left_unsettled_runs_again(groups, error, settled):
+def test_what_an_interrupted_group_left_unsettled_runs_again(groups, error, settled, let_go):
     """Who leads gets the interrupt; the others are settled once, by this group or the next."""
-    let_go = groups.hold()
     ran = []
     outcomes = [groups.submit(lambda n=n: ran.append(n) or n) for n in range(5)]
     groups.fail = [(error(), settled)]
@@ -145,9 +150,8 @@ def test_what_an_interrupted_group_left_unsettled_runs_again(groups, error, sett
     assert groups.queue.submit(lambda _: "after") == "after"
 
 
-def test_those_who_come_during_an_interrupted_group_stay_behind_its_rest(groups):
+def test_those_who_come_during_an_interrupted_group_stay_behind_its_rest(groups, let_go):
     """The order of the queue outlives an interrupt."""
-    let_go = groups.hold()
     ran, late = [], []
 
     def come_late():
@@ -180,9 +184,8 @@ def waits_at_a_gate(thread):
     return "acquire" in line_of(thread)
 
 
-def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
+def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups, let_go):
     """It is not run, and nobody waits for it: whether it was in the middle, the next in line, or the only one."""
-    let_go = groups.hold()
     first = groups.submit(1)
     interrupted_while_waiting(groups)
     last = groups.submit(3)
@@ -202,9 +205,8 @@ def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
     in_thread(groups.queue.close).result()
 
 
-def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole(groups):
+def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole(groups, let_go):
     """Its outcome is the group's; the caller is gone, the others get theirs, also the one that it would have woken."""
-    let_go = groups.hold()
     writing, go_on = threading.Event(), threading.Event()
     leader = groups.submit(lambda: (writing.set(), go_on.wait(60)) and "leader")
     ran, after = [], []
@@ -265,9 +267,8 @@ def test_an_interrupt_at_any_line_of_one_who_is_woken_wakes_the_next():
         in_thread(groups.queue.close).result()
 
 
-def test_a_leader_waits_for_those_of_the_last_group_and_no_longer_than_writing_took(groups):
+def test_a_leader_waits_for_those_of_the_last_group_and_no_longer_than_writing_took(groups, let_go):
     """They come back in a moment: one group again. One who writes alone is not waited for by the next."""
-    let_go = groups.hold()
     outcomes = [groups.submit(n) for n in range(3)]
     let_go()
     assert [outcome.result() for outcome in outcomes] == [0, 1, 2]

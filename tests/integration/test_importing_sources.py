@@ -621,9 +621,8 @@ def test_a_retry_with_another_original_is_another_turn(store):
         store.record_many([NewTurn(session="s", role="user", text="said", key="k")])
 
 
-def test_reconcile_records_originals(store):
+def test_reconcile_records_originals(store, session):
     """Those of new turns, as it does with everything else they have."""
-    session = store.start_session("s")
     assert len(reconcile(session, [turn("s", "one", b"1"), turn("s", "two", b"2")])) == 2
     assert [original_of(found.event).data for found in visible_of(store).seen("s")] == [b"1", b"2"]
 
@@ -647,9 +646,8 @@ def test_the_last_turns_are_those_that_the_session_sees(store):
         visible_of(store).seen("nobody")
 
 
-def test_forgotten_turns_are_not_seen_and_do_not_count(store):
+def test_forgotten_turns_are_not_seen_and_do_not_count(store, session):
     """Neither by who asks for the last ones nor by who takes one back."""
-    session = store.start_session("s")
     made = store.record_many([turn("s", f"t{n}", b"x") for n in range(5)])
     store.forget(positions=[made[2].position, made[4].position])
     assert texts_in(store, "s", limit=2) == ["t1", "t3"]
@@ -678,9 +676,8 @@ def test_a_turn_is_taken_back_by_one_caller_alone(store):
     assert len(store.turns("s")) == 40
 
 
-def test_a_rewrite_is_there_as_a_whole_or_not_at_all(store):
+def test_a_rewrite_is_there_as_a_whole_or_not_at_all(store, session):
     """Where one turn of it is refused the session sees what it saw."""
-    session = store.start_session("s")
     store.record_many([turn("s", "old"), turn("s", "older")])
     with pytest.raises(UnknownSession):
         sessions_of(store).rewrite("s", [turn("s", "new"), turn("nobody", "new")])

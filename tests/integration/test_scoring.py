@@ -33,11 +33,6 @@ def texts(store, query, **options):
     return [hit.text for hit in store.recall(query, k=20, **options).hits]
 
 
-@pytest.fixture
-def session(store):
-    return store.start_session("s")
-
-
 def test_an_answer_is_found_by_the_words_of_its_question(store, session):
     """It holds none of them itself, and comes before the question that does."""
     for text in ("nice weather", "When does the ferry leave?", "At nine.", "fine then", "so be it"):

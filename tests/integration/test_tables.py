@@ -53,9 +53,8 @@ class Said(SqlProjection):
 sa.Table("said", Said.metadata, sa.Column("position", sa.Integer, primary_key=True), sa.Column("text", sa.Text))
 
 
-def test_tables_follow_the_log_and_take_each_event_once(store):
+def test_tables_follow_the_log_and_take_each_event_once(store, session):
     """Also in another process' stead."""
-    session = store.start_session("s")
     session.record("user", "tea")
     one, two = open_tables(store, SAID_FILE, Said), open_tables(store, SAID_FILE, Said)
     assert one.catch_up() == store.head().position
@@ -81,9 +80,8 @@ def test_a_rebuild_puts_what_does_not_belong_there_out(store):
     tables.database.close()
 
 
-def test_tables_that_are_emptied_meanwhile_are_refilled_before_they_are_read(store, monkeypatch):
+def test_tables_that_are_emptied_meanwhile_are_refilled_before_they_are_read(store, monkeypatch, session):
     """While they catch up, and between that and the read. What was read before would leave out what comes before it."""
-    session = store.start_session("s")
     for number in range(40):
         session.record("user", f"turn {number}")
     tables, other = open_tables(store, SAID_FILE, Said), open_tables(store, SAID_FILE, Said)

@@ -216,9 +216,8 @@ def test_views_that_another_process_has_filled_meanwhile_are_kept(history, monke
     assert dump(filled) == before
 
 
-def test_a_rebuild_never_goes_back_behind_what_was_read(store):
+def test_a_rebuild_never_goes_back_behind_what_was_read(store, session):
     """Another process that has read a position and applies what is behind it must not leave a gap."""
-    session = store.start_session("s")
     for n in range(5):
         session.record("user", f"turn{n}")
     views = projections_of(store).current_views()

@@ -22,6 +22,11 @@ class Letters:
         return np.array([[1 + text.count(chr(97 + at)) for at in range(26)] for text in texts], dtype=float)
 
 
+@pytest.fixture
+def model():
+    return Letters()
+
+
 class Giving(Letters):
     """Gives the same rows whatever it is asked, once it has a dimension."""
 
@@ -50,9 +55,8 @@ def test_rows_come_back_with_length_one_in_the_order_given(monkeypatch):
         assert np.allclose(rows, [[0.70710678, -0.70710678]], atol=1e-3), "scaling neither overflows nor vanishes"
 
 
-def test_the_dimension_is_learned_from_one_probe_unless_it_is_stated():
+def test_the_dimension_is_learned_from_one_probe_unless_it_is_stated(model):
     """Opening a store must not call a paid service."""
-    model = Letters()
     encoder = ObjectEncoder(model)
     assert (encoder.dimension, encoder.dimension) == (26, 26)
     assert len(model.calls) == 1
@@ -61,9 +65,8 @@ def test_the_dimension_is_learned_from_one_probe_unless_it_is_stated():
     assert len(model.calls) == 1
 
 
-def test_a_dimension_that_changes_later_is_refused():
+def test_a_dimension_that_changes_later_is_refused(model):
     """Vectors of two sizes never reach one index."""
-    model = Letters()
     encoder = ObjectEncoder(model)
     encoder.encode(["a"])
     model.encode = lambda texts: np.ones((len(texts), 27))
@@ -71,9 +74,8 @@ def test_a_dimension_that_changes_later_is_refused():
         encoder.encode(["a"])
 
 
-def test_fingerprints_are_64_digits_and_follow_text_and_recipe():
+def test_fingerprints_are_64_digits_and_follow_text_and_recipe(model):
     """Any text will do; two texts, or two recipes, are two models."""
-    model = Letters()
     first = ObjectEncoder(model, recipe="1").fingerprint
     assert re.fullmatch("[0-9a-f]{64}", first)
     assert ObjectEncoder(Letters(), recipe="1").fingerprint == first
@@ -119,9 +121,8 @@ def test_the_error_says_what_is_needed():
 
 
 @pytest.mark.parametrize("dimension", [0, -1, 2.5, True, "384"])
-def test_a_dimension_that_is_no_number_is_refused(dimension):
+def test_a_dimension_that_is_no_number_is_refused(dimension, model):
     """Whole numbers above 0 only."""
-    model = Letters()
     model.dimension = dimension
     with pytest.raises(InvalidInput, match="dimension"):
         ObjectEncoder(model)
@@ -148,9 +149,8 @@ def test_one_bad_row_spoils_the_call():
         ObjectEncoder(Giving(rows)).encode(["a", "b", "c"])
 
 
-def test_the_objects_own_error_is_the_cause():
+def test_the_objects_own_error_is_the_cause(model):
     """The user finds the error of their own code behind ours."""
-    model = Letters()
     model.encode = lambda texts: 1 / 0
     with pytest.raises(EncodingFailed, match="Letters") as caught:
         ObjectEncoder(model).encode(["a"])
@@ -160,26 +160,23 @@ def test_the_objects_own_error_is_the_cause():
         _ = ObjectEncoder(model).dimension
 
 
-def test_the_name_is_the_objects_own_or_that_of_its_class():
+def test_the_name_is_the_objects_own_or_that_of_its_class(model):
     """What a hit shows as the model it came from."""
-    model = Letters()
     assert ObjectEncoder(model).name == "Letters"
     model.name = "my letters"
     assert ObjectEncoder(model).name == "my letters"
 
 
-def test_an_object_may_cut_texts_itself():
+def test_an_object_may_cut_texts_itself(model):
     """Its pieces are taken as they are; else every text is one piece."""
-    model = Letters()
     assert ObjectEncoder(model).chunks(["a b", "c"]) == [["a b"], ["c"]]
     model.chunks = lambda texts: [text.split() for text in texts]
     assert ObjectEncoder(model).chunks(["a b", "c"]) == [["a", "b"], ["c"]]
 
 
 @pytest.mark.parametrize("given", [[], [[]], [[1]], [[""]], [["a"], ["b"]], None, 7])
-def test_pieces_that_lose_a_text_are_refused(given):
+def test_pieces_that_lose_a_text_are_refused(given, model):
     """One list of at least one text for each text."""
-    model = Letters()
     model.chunks = lambda texts: given
     with pytest.raises(EncodingFailed):
         ObjectEncoder(model).chunks(["a"])
