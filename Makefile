@@ -171,7 +171,7 @@ bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/set
 		--json docs/reports/recall-quality.json --page docs/reports/recall-quality.md
 
 fit-recall: install  ## fit the ranking of recall anew: make fit-recall DATA="path/to/set path/to/conversation.jsonl" [STORE=folder]
-	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_7.json
+	$(BIN)/python -m benchmarks.fit_recall $(DATA) $(STORE:%=--store %) --write projections/recall/relevance_8.json
 
 outside-agmi: install  ## nine edits of a store at rest by another project's test, written to docs/reports/outside.md
 	$(BIN)/python -m benchmarks.outside.agmi --json docs/reports/outside-agmi.json

@@ -25,7 +25,7 @@ from mnemolog.domain.scope import Scopes
 from mnemolog.domain.session import Span
 from mnemolog.domain.values import Micros, Position
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.passages import best_passage, sought
+from mnemolog.projections.recall.passages import sought
 from mnemolog.projections.recall.question import ASKS, TEXT, VECTOR, Kind, Question, Request, request_of
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found, counts_of, search
 from mnemolog.projections.sql import queries
@@ -166,15 +166,16 @@ def askings(
     the question's, or one more and almost the same meaning. If it is not known who asks, a turn to which another user
     replies is none: friends ask each other, and such a question is the subject of the reply.
     """
-    said = stems_of(whole, language)
-    asked = said if query == whole else stems_of(query, language)
+    asked = stems_of(query, language)
     found, speakers = set[Position](), None
     if newest in rows.positions:
         n = rows.positions.index(newest)
         words = rows.stems[n].partition("  ")[0].split()  # Without the spellings of numbers.
         is_message = rows.ask[n] or len(words) >= MESSAGE_WORDS
-        if is_message and rows.roles[n] == Role.USER and rows.stems[n].split() == said:
-            found, speakers = {newest}, {rows.speakers[n]}
+        if is_message and rows.roles[n] == Role.USER:
+            said = asked if query == whole else stems_of(whole, language)
+            if rows.stems[n].split() == said:
+                found, speakers = {newest}, {rows.speakers[n]}
     if _ABOUT_ASKINGS.search(query) or not ASKS.search(query):
         return frozenset(found)
     known = NOT_TELLING.union(asked)
@@ -268,14 +269,12 @@ LONG: Final = 1_200
 """A question of more characters is read in part."""
 WINDOW: Final = 300
 """How many characters its beginning and its end have."""
-READ: Final = 200
-"""How many characters are read of each of the three, or of each sentence between."""
-BETWEEN: Final = 2
-"""How many sentences between beginning and end are read, if they ask."""
-RARE_MAX: Final = 1_000
+WINDOWS: Final = 3
+"""How many sentences that ask are read: one of its beginning, one of its end, the others between."""
+PIECES: Final = 2
+"""How many pieces of each of the three are read, where nothing asks."""
+RARE_MAX: Final = 500
 """How many of its words are looked up: those that it says least often."""
-SAID_MAX: Final = 5
-"""How often it says them at most."""
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 _SPEAKERS: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
@@ -285,6 +284,8 @@ _ABOUT_NOW: Final = re.compile(
 """Words that say when something holds. They are no topic: "Where do I live now?" is not about "now"."""
 _ASKING: Final = re.compile(r"(?<![^.!?\n])[^.!?\n]{1,300}\?(?!\S)")
 """A sentence that asks."""
+_PIECE: Final = re.compile(r"[^.!?\n]{1,90}[^\s.!?\n]{0,10}")
+"""A sentence, or a piece of one."""
 _NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
 
 
@@ -380,10 +381,11 @@ def read_query(
 
 
 def in_windows(connection: sa.Connection, question: Question, *, head: Position) -> list[Question]:
-    """Return a question as it is; of a long one its beginning, its end, and what is rarest between, as of `head`.
+    """Return a question as it is; of a long one what is rarest in its beginning, between, and in its end.
 
-    Where sentences in them ask, each of the three is a question of what it asks: of those between, the two whose words
-    are rarest, among the turns and in the question. Else they are one question together.
+    Sentences that ask are questions of their own: one of the beginning, one of the end, and between as many as are left
+    of three. Where nothing asks, pieces of all three are one question together. Those are read whose words are rarest,
+    among the turns as of `head` and in the question.
     """
     query = question.query
     if len(query) <= LONG or not query.strip():
@@ -391,10 +393,12 @@ def in_windows(connection: sa.Connection, question: Question, *, head: Position)
     newest, _ = queries.last_turn(connection)
     language, indexed = languages_at(connection, head)
     parts = (query[:WINDOW], query[WINDOW:-WINDOW], query[-WINDOW:])
-    asking = [list(map(str.strip, _ASKING.findall(part))) for part in parts]
-    said = Counter(WORD.findall(query.lower()))
-    seldom = {word for word in WORD.findall(" ".join(asking[1]).lower()) or said if said[word] <= SAID_MAX}
-    rare = sorted(seldom - STOP_WORDS, key=lambda word: (said[word], word))[:RARE_MAX]
+    asking = [list(dict.fromkeys(_ASKING.findall(part))) for part in parts]
+    asks = any(asking)
+    sentences = asking if asks else [_PIECE.findall(part) for part in parts]
+    telling = {some: set(WORD.findall(some.lower())) - STOP_WORDS for some in chain.from_iterable(sentences)}
+    said = Counter(WORD.findall(query.lower()) if asks else chain.from_iterable(telling.values()))
+    rare = sorted(sorted(set[str]().union(*telling.values())), key=said.__getitem__)[:RARE_MAX]
     stems = {word: row.split() for word, row in zip(rare, stems_of_each(rare, language), strict=True)}
     unindexed = None if language == indexed else language
     upto = head if newest > head or unindexed else None
@@ -404,21 +408,18 @@ def in_windows(connection: sa.Connection, question: Question, *, head: Position)
     words = sought(sought_for, counts, language=language)
     # A word that is cut at the edge of a part is said nowhere.
     worth = {
-        word: max((words.worth.get(stem, 0.0) for stem in some), default=0.0) / max(said[word], 1)
+        word: max((words.worth.get(stem, 0.0) for stem in some), default=0.0) / max(said[word], 1) ** 2
         for word, some in stems.items()
     }
-
-    def rarity(sentence: str) -> float:
-        telling = set(WORD.findall(sentence.lower())) - STOP_WORDS
-        return sum(worth.get(word, 0.0) for word in telling) / math.sqrt(len(telling) or 1)
-
-    asking[1] = [sentence[-READ:] for sentence in sorted(asking[1], key=rarity, reverse=True)[:BETWEEN]]
-    if not any(asking):
-        together = "\n".join(best_passage(part, words, limit=READ).text for part in parts)
-        return [msgspec.structs.replace(question, query=together)]
-    limits = (READ, BETWEEN * (READ + 1), READ)
-    each = ("\n".join(some) for some in asking)
-    windows = (best_passage(some, words, limit=limit).text for some, limit in zip(each, limits, strict=True))
+    rarity = {
+        some: sum(worth.get(word, 0.0) for word in held) / math.sqrt(len(held) or 1) for some, held in telling.items()
+    }
+    read = (1, WINDOWS - bool(asking[0]) - bool(asking[2]), 1) if asks else (PIECES, PIECES, PIECES)
+    rarest = (
+        sorted(some, key=rarity.__getitem__, reverse=True)[:count] for some, count in zip(sentences, read, strict=True)
+    )
+    windows = list(map(str.strip, chain.from_iterable(rarest)))
+    windows = windows if asks else ["\n".join(windows)]
     return [msgspec.structs.replace(question, query=window) for window in dict.fromkeys(windows) if window.strip()]
 
 

@@ -48,7 +48,7 @@ from mnemolog.domain.values import (
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.words import STOP_WORDS, words_of
 
-RANKING: Final = "relevance/7"
+RANKING: Final = "relevance/8"
 """Name and version of the ranking, stored in receipts and cursors. Change it whenever the ranking changes."""
 
 WEIGHT_MAX: Final = 100
@@ -575,7 +575,10 @@ NOT_NOW: Final = pattern(
     "today|tonight|tomorrow|for (?:now|the (?:day|week|weekend|night))|temporar\\w*|visiting",
 )
 """About an earlier time, a wish, a plan, or something that lasts a day."""
-_PAST: Final = pattern("did|was|were|had|first|initial\\w*|former\\w*|until|last|all|both|total|each|between|ever")
+_PAST: Final = pattern(
+    "did|was|were|had|first|initial\\w*|former\\w*|until|last|all|both|total|between|ever",
+    "each(?! (?:day|week|month|year))",
+)
 _SAID: Final = (
     r"(?:brought|bring|mention\w*|rais\w+|discuss\w*|talk\w*|spoke|ask\w*|said|say|told|tell|list\w*|describ\w*"
     r"|introduc\w*|cover\w*|report\w*|shared?|wr[io]te)(?: up)?(?: about)?"

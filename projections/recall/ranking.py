@@ -110,12 +110,9 @@ class Ranking:
         rest = False
         below = 0
         alike = {at: same for some in found for at, same in some.alike.items() if self._question.weights.distinct}
-        # What was said again is put behind only where one order is kept: that of several windows is by score.
-        again_last = self._question.weights.distinct and len(found) == 1
-        ordered = (_ordered(connection, some, self._question, dropped, again_last=again_last) for some in found)
-        for turn in (
-            merge(*ordered, key=lambda turn: (-turn.score, turn.position)) if len(found) > 1 else chain(*ordered)
-        ):
+        ordered = (_ordered(connection, some, self._question, dropped, one_of_several=len(found) > 1) for some in found)
+        # Of one window the order is kept as it is.
+        for turn in merge(*ordered, key=lambda turn: (-turn.score, turn.position)):
             if turn.position in dropped:
                 self._seen.add(turn.position)
                 continue
@@ -187,7 +184,12 @@ def _scores(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]
 
 
 def _ordered(
-    connection: sa.Connection, found: Candidates, question: Question, dropped: Container[Position], *, again_last: bool
+    connection: sa.Connection,
+    found: Candidates,
+    question: Question,
+    dropped: Container[Position],
+    *,
+    one_of_several: bool,
 ) -> Iterator[Ranked]:
     """Yield ranked turns, best first, ties by position."""
     from mnemolog.projections.recall import scoring  # Imports numpy: load it only for a recall.
@@ -203,12 +205,14 @@ def _ordered(
     rows = found.rows
     if not rows.positions:
         return
-    scored = scoring.score(found, query=found.offer.terms.query, weights=question.weights)
-    if found.offer.terms.request.present and question.weights.currency:
-        put_change_first(connection, found, found.offer.terms.query, scored, behind_max=question.weights.currency)
+    query, weights = found.offer.terms.query, question.weights
+    scored = scoring.score(found, query=query, weights=weights, one_of_several=one_of_several)
+    if found.offer.terms.request.present and weights.currency:
+        put_change_first(connection, found, query, scored, behind_max=weights.currency)
     # Text only: a neighbour that contains no word of the query is no hit.
     order = [n for n in scored.order() if rows.may_be_hits[n] and (VECTOR in found.legs or scored.direct[n])]
-    if again_last and order:
+    # What was said again is put behind only where one order is kept: that of several windows is by score.
+    if weights.distinct and not one_of_several and order:
         best = next((n for n in order if rows.positions[n] not in dropped), order[0])
         least = floor(_relevance(scored.total[best]), question.min_relevance, question.mode).least
         enough = bisect(order[:COMPARED_MAX], False, key=lambda n: _relevance(float(scored.total[n])) < least)
@@ -239,8 +243,8 @@ def put_change_first(
 ) -> None:
     """Put the statement that changes what the best turn says before it, for a question about the present.
 
-    If the question is about others than the user, both have the rarest of its words that the earlier one has. If it is
-    about the user, a sentence of a longer turn may tell of the change.
+    If the question is about others than the user, or only numbers tell of the change, both have the rarest of its words
+    that the earlier one has. If it is about the user, a sentence of a longer turn may tell of the change.
     """
     rows = found.rows
     counts = found.offer.found.counts
@@ -260,7 +264,7 @@ def put_change_first(
     if later is None or not told:
         return
     change = rows.positions.index(later.position)
-    if not about_user:
+    if not (about_user and (_CHANGE.search(later.text) or _NOTICE.search(later.text))):
         held = [stem for stem in found.offer.terms.stems if stem in counts.holding and f" {stem} " in rows.stems[best]]
         if f" {max(held, key=counts.rarity, default='')} " not in rows.stems[change]:
             return
@@ -348,10 +352,12 @@ def tells_in_part(query: str, earlier: str, later: str) -> bool:
 def tells_of_change(query: str, earlier: str, later: str) -> bool:
     """Whether a later statement tells that what an earlier one says has changed, for a question about the present.
 
-    It has a word of change, it is no wish and not about an earlier time. It has every name and relative of the question
-    that the earlier one has, and begins with no other relative. Both are short.
+    It has a word of change or, for a question about a value, only other numbers; it is no wish and not about an earlier
+    time. It has every name and relative of the question that the earlier one has, and begins with no other relative.
+    Both are short.
     """
-    if max(len(earlier), len(later)) > SHORT or NOT_NOW.search(later) or not _CHANGE.search(later):
+    told = _CHANGE.search(later) or (_VALUE.search(query) and _other_numbers(earlier, later))
+    if max(len(earlier), len(later)) > SHORT or NOT_NOW.search(later) or not told:
         return False
     asked, before, after = (frozenset(words_of(text)) for text in (query, earlier, later))
     names = frozenset(words_of(" ".join(_NAME.findall(f"{query} {earlier}"))))
@@ -359,6 +365,19 @@ def tells_of_change(query: str, earlier: str, later: str) -> bool:
     return asked & before & (names | _RELATIVES) <= after and not others
 
 
+def _other_numbers(earlier: str, later: str) -> bool:
+    """Whether both statements have numbers and share none, the earlier is no wish, and the later no total."""
+    said, new = map(frozenset, map(_NUMBER.findall, (earlier, later)))
+    return bool(said and new) and said.isdisjoint(new) and not (NOT_NOW.search(earlier) or _TOTAL.search(later))
+
+
+_NOTICE: Final = pattern("called|wrote|let (?:me|us) know")
+_VALUE: Final = pattern(
+    "how (?:much|many|long|far|big|old|often|fast|large|high|tall)|when|what (?:time|day|date)",
+    "budget|price|costs?|pay|rent|weight",
+)
+_NUMBER: Final = re.compile(r"\d[\d.,:]*")
+_TOTAL: Final = pattern("whole|total|altogether|overall|together|in all|both|each")
 _NAME: Final = re.compile(r"(?<=[^.!?:] )[A-Z]\w+")
 """A word with a capital that begins no sentence."""
 _RELATIVES: Final = frozenset(
@@ -370,4 +389,5 @@ _CHANGE: Final = pattern(
     "mov(?:ed?|ing)|swapped|switched|changed|replac\\w+|(?:took|tak\\w+) over|retir\\w+|left|quit|gave up|stopped",
     "picked up|died|clos(?:ed|ing)|shut|sold|cancel\\w*|start(?:s|ed|ing)?|beg[au]n|back (?:in|on|to)|rais\\w+|put up",
     "extend\\w*|doubled|halved|dropped|shifted|upgraded|postponed|rebooked|rescheduled|push\\w* back",
+    "first (?:day|week|month)|so (?:i|we)",
 )

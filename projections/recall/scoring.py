@@ -43,6 +43,11 @@ NUMBER_BEHIND_MAX: Final = 3.0
 NEAR_DAYS: Final = 21.0
 """Distance in time from the requested span at which the date feature falls to 1 / e."""
 
+RARE_WORD: Final = 1.6
+"""How much log-odds a word as rare as one of no other turn adds, where a query is one of several."""
+RARE_WORDS: Final = 1.1
+"""How many such words an answer holds, so that it is as relevant as if it was asked for alone."""
+
 _NUMBER: Final = re.compile(r"(?!(?:19|20)\d\d(?:\d{4})?$)(?=.*\d)(?:\d{3,}|[a-z0-9]*[a-z][a-z0-9]*)")
 """A number or an id that is no year, day, or small number."""
 
@@ -121,12 +126,15 @@ class Features(NamedTuple):
     """Whether any word of the query is in the row itself."""
     numbers: Column
     """1 where the row has a number or an id that is asked for, -1 where it has another one like it, else 0."""
+    rare: Column
+    """How many words of the query the row holds, each counted by its rarity, 1 at most."""
 
 
-def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
+def score(found: Candidates, *, query: str, weights: Weights, one_of_several: bool = False) -> Scored:
     """Score the candidates' rows: at least one, ordered by place.
 
-    "Last week" is relative to `found.offer.now`.
+    "Last week" is relative to `found.offer.now`. If the query is one of several, words that few turns hold tell which
+    of them is answered: a share of the words says little where a question has few.
     """
     features, models = features_of(found, query), fitted()
     parts: dict[str, Column] = {}
@@ -136,6 +144,8 @@ def score(found: Candidates, *, query: str, weights: Weights) -> Scored:
             embedded, bare = (model.features.get(name, 0.0) for model in (models.with_vectors, models.without_vectors))
             scored = weight * np.where(features.embedded, embedded, bare) * column
             parts[part] = parts[part] + scored if part in parts else scored
+    if one_of_several and weights.words:
+        parts["words"] = parts.get("words", 0.0) + weights.words * RARE_WORD * (features.rare - RARE_WORDS)
     parts["base"] = np.where(features.embedded, models.with_vectors.offset, models.without_vectors.offset)
     total = np.round(np.sum(list(parts.values()), axis=0), 9)
     asked, others = (np.array(found.rows.may_be_hits) & (features.numbers == held) for held in (1, -1))
@@ -159,7 +169,7 @@ def features_of(found: Candidates, query: str) -> Features:
     rows = found.rows
     places, asks = np.array(rows.places, dtype=np.int64), np.array(rows.ask, dtype=np.float64)
     beside = {away: index_at(places, away) for away in LENDS}
-    columns, direct, numbers = _words(rows.stems, beside, asks, found.offer.terms, found.offer.found.counts)
+    columns, direct, numbers, rare = _words(rows.stems, beside, asks, found.offer.terms, found.offer.found.counts)
     embedded = np.zeros(len(places), dtype=np.bool_)
     if found.similarity is not None:
         near = np.array(list(map(found.similarity.get, rows.positions, repeat(np.nan))))
@@ -175,13 +185,13 @@ def features_of(found: Candidates, query: str) -> Features:
     whose = found.offer.terms.request.whose
     other = (Role.USER if whose in (Whose.ASSISTANT, Whose.ADVICE) else Role.ASSISTANT).value
     columns[f"{other}_if_{whose}"] = np.array([role == other for role in rows.roles], dtype=np.float64)
-    return Features(columns, embedded, direct, numbers)
+    return Features(columns, embedded, direct, numbers, rare)
 
 
 def _words(
     stems: Sequence[str], beside: Beside, asks: Column, terms: QueryTerms, counts: Counts
-) -> tuple[dict[str, Column], NDArray[np.bool_], Column]:
-    """Return the features of words, as shares of what all words of the query are worth; `direct`, `numbers`.
+) -> tuple[dict[str, Column], NDArray[np.bool_], Column, Column]:
+    """Return the features of words, as shares of what all words of the query are worth; `direct`, `numbers`, `rare`.
 
     A word that no turn holds is part of the whole: a turn with one of two words holds less of the question if the other
     occurs nowhere. An emoji that occurs nowhere does not count. A name that occurs nowhere counts as its parts, and a
@@ -190,7 +200,7 @@ def _words(
     """
     known = [term for term in terms.stems if term in counts.holding]
     if not known:
-        return {}, np.zeros(len(stems), dtype=np.bool_), np.zeros(len(stems))
+        return {}, np.zeros(len(stems), dtype=np.bool_), np.zeros(len(stems)), np.zeros(len(stems))
     sizes = np.array([row.find("  ") + 1 or len(row) for row in stems])  # Without the spellings of numbers.
     frequencies = frequencies_in("".join(stems), np.cumsum(list(map(len, stems))), known)
     for part, whole in terms.wholes.items():
@@ -214,7 +224,9 @@ def _words(
     keys = [
         n for n, term in enumerate(known) if _NUMBER.fullmatch(term) and terms.wholes.get(term, term) not in known[:n]
     ]
-    return columns, np.asarray(present.any(axis=1)), _numbers(stems, present[:, keys], [known[n] for n in keys])
+    numbers = _numbers(stems, present[:, keys], [known[n] for n in keys])
+    rare = present @ worth * sum(rarity.values()) / counts.rarity("")
+    return columns, np.asarray(present.any(axis=1)), numbers, rare
 
 
 def _numbers(stems: Sequence[str], held: NDArray[np.bool_], numbers: Sequence[str]) -> Column:

@@ -180,6 +180,16 @@ def test_what_a_long_question_asks_is_found_wherever_it_stands(asked_of, charact
         assert found.topic == point
 
 
+def test_what_a_long_question_asks_is_found_among_other_questions(asked_of):
+    """A turn that holds a rare word comes before turns that hold the only word of a question."""
+    other = [f"{start} the {word} cheap?" for word in FILLER for start in ("Is", "Was")]
+    for seed, (point, answer) in enumerate(ASKED.items()):
+        random.Random(seed).shuffle(other)
+        found = asked_of.recall("\n".join([*other, *other, point, *other, *other]), k=10)
+        assert point in found.topic.split("\n")
+        assert answer in [hit.text for hit in found]
+
+
 def test_an_answer_says_what_was_read_and_repeats_after_more_was_said(asked_of):
     """The rarest words are those as of its head."""
     asked = long_question("The kayak and the sextant, please.", 20_000, 0.5, 1)
@@ -336,11 +346,31 @@ def test_what_tells_of_a_change_comes_before_what_it_changes(store):
         ("What does Emma play?", "Our Emma plays the violin.", "Our Noah started to play drums.", False),
         ("Where do my parents live?", "My parents live in Kassel.", "I moved to Kiel.", False),
         ("Where do I live?", "I live in Vienna.", "I moved to Graz. " + "And more. " * 20, False),
+        ("When is the grant due?", "The grant is due on 3 May.", "The grant: it is 9 June.", True),
+        ("When is the grant due?", "The grant is due on 3 May.", "The grant is due in 3 months.", False),
+        ("Where is the grant?", "The grant is in file 3.", "The grant is with the 9 others.", False),
+        ("How much is the flight?", "The flight costs 180.", "The whole flight and hotel cost 520.", False),
+        ("How much is the flight?", "The flight may cost 180 if we book.", "The flight costs 220.", False),
+        ("How far do I run each week?", "I run 20 km a week.", "Did 35 km a week.", True),
     ],
 )
 def test_a_change_is_told_by_a_short_statement_about_the_same(query, earlier, later, tells):
-    """It has a word of change. A wish, an earlier time, a weekend, another person and another name are none."""
+    """It has a word of change, or only other numbers for a question about a value.
+
+    A wish, an earlier time, a weekend, another person, another name and a total are none.
+    """
     assert tells_of_change(query, earlier, later) is tells
+
+
+def test_other_numbers_tell_of_a_change_only_of_what_is_asked_for(store):
+    """Both statements have the rarest word of the question that the earlier one has."""
+    chat = store.session("chat")
+    chat.record("user", "My gym is 32 euros a month, the pool is in it.")
+    chat.record("user", "My bus pass is 49 euros a month, the trams are in it.")
+    asked = "How much do I pay for the gym a month?"
+    assert "gym is 32" in store.recall(asked, min_relevance=0)[0].text
+    chat.record("user", "The gym sent a letter, it is 37 euros a month.")
+    assert "37" in store.recall(asked, min_relevance=0)[0].text
 
 
 LONG_QUESTION = (
