@@ -1,7 +1,5 @@
 """Check that the packages of an extra are installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from mnemolog.domain.errors import ExtraMissing

@@ -1,7 +1,5 @@
 """The composition root: builds the parts of a store, and connects `infra` to the ports of the projections."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -164,7 +162,7 @@ class StoreParts(SharedParts, SessionParts):
         self.forgetting.resume()
         self.projections.watch(look=self.forgetting.look)
 
-    def within(self, scopes: Scopes) -> StoreParts:
+    def within(self, scopes: Scopes) -> "StoreParts":
         """Return parts for some scopes that share log, projections and snapshots with these. Raises `OutsideScope`."""
         self.log.require_usable()
         boundary = Boundary(self.boundary.narrow(scopes), self.boundary.has)

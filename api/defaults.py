@@ -1,7 +1,5 @@
 """Default values, importable without importing the store."""
 
-from __future__ import annotations
-
 from typing import Final
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"

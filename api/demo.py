@@ -4,8 +4,6 @@ A store is made in a new folder, `demo-memory` if none is named, and what was as
 the extra `minilm` the model changes on the way; without it that step says so, and all others are the same.
 """
 
-from __future__ import annotations
-
 import sys
 from string import ascii_lowercase
 

@@ -4,8 +4,6 @@ Whatever speaks is derived from it or checked against it: routes (`mnemolog.serv
 tools of agents, the console.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 0 done, 1 refused or failed, 2 wrong usage or a value that is not valid, 3 the log is damaged, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 import os

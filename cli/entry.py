@@ -1,7 +1,5 @@
 """Run the command line, `mnemolog` or `python -m mnemolog`, and report errors: a line, a hint and an exit status."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

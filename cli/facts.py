@@ -1,7 +1,5 @@
 """Commands on facts, and on proposals: what waits for a yes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, cast

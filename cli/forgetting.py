@@ -1,7 +1,5 @@
 """Commands on what must not stay: erase content permanently, list what was erased, rules of retention, secrets."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from functools import partial

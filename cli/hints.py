@@ -1,7 +1,5 @@
 """Hints as commands that can be copied: with the store and the arguments that were given."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Commands on the history: what happened and changed, what a turn led to, what is not trusted, who read what."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Commands that ask the memory: recall, context, find, standing; and that audit what was answered."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Commands that serve a store: to a team over HTTP, with its tokens; to agents over MCP; as the memory of Hermes."""
 
-from __future__ import annotations
-
 import asyncio
 import getpass
 import logging

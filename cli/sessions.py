@@ -1,7 +1,5 @@
 """Commands on sessions and what they hold: turns, and working memory (values, the task, notes, checkpoints)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial

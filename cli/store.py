@@ -1,7 +1,5 @@
 """Commands on the store as a whole: create, inspect, check, rebuild, back up, restore and copy it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

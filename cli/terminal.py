@@ -1,7 +1,5 @@
 """The console for results. Stored text cannot steer it, and cannot look like another line of the answer."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Plan and copies are like those of RFC 3284 and git's packs. The search is made f
 replaced or removed in a few places, and a count at the front changes.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from mnemolog.domain.values import BLOB_BYTES_MAX

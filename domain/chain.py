@@ -8,8 +8,6 @@ Numbers are big-endian signed 64-bit, lengths signed 32-bit (-1 for an absent ke
 preimage. Stored bytes are hashed, never re-encoded ones. docs/adr/0004-offset-digest-and-log-identity.md.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 from enum import StrEnum

@@ -3,8 +3,6 @@
 And how long what is said in a scope is kept, and what is not to be forgotten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ Text that was stored may hold characters that steer a terminal or are invisible.
 them as escapes.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Final

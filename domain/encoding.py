@@ -4,8 +4,6 @@
 `encode_into` raises `MemoryError`. So everything here goes through `encode_into`, and nothing else calls `encode`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, Literal
 

@@ -58,8 +58,6 @@
 A class exists only where a caller would act differently. `hint` says what to do next; data is in attributes.
 """
 
-from __future__ import annotations
-
 import copyreg
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -103,7 +101,7 @@ class Hint(str):
 
     parts: tuple[str | Remedy, ...]
 
-    def __new__(cls, *parts: str | Remedy) -> Hint:
+    def __new__(cls, *parts: str | Remedy) -> "Hint":
         """Join texts, hints and remedies."""
         flat = tuple(piece for part in parts for piece in (part.parts if isinstance(part, Hint) else (part,)))
         made = super().__new__(cls, "".join(_spelled(part, in_python) for part in flat))

@@ -7,8 +7,6 @@ may not see what a field refers to gets the answer without it, and no answer sho
 recorded (`VisibleEvents.admitted`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Final, get_args, get_origin, get_type_hints

@@ -6,8 +6,6 @@ because fields equal to their default are not stored. A changed meaning is a new
 upcaster, tested against stored bytes in `tests/golden/`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, ClassVar, Final
 

@@ -5,8 +5,6 @@ an export that was cut off lacks it. Bytes of events are base64, digests hexadec
 needed, and an import gives back the stored bytes.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -5,8 +5,6 @@ of the latest `valid_from` <= v among the assertions at or before p that were no
 There is no end: an interval ends where the next begins, and `None` is the value of what has ended.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple

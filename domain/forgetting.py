@@ -1,7 +1,5 @@
 """Forgotten content as ranges of stream versions, what is forgotten with it, and the stream of forget requests."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """The head of a log: its last position and the digest there. And the positions that callers name by a time."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Items: keyed documents that agents share across threads and sessions. Each namespace has a stream of its own."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne

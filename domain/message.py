@@ -3,8 +3,6 @@
 One rule for the library, the importers and the adapters.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum

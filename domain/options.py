@@ -1,7 +1,5 @@
 """Options of a typed dict, shown as parameters: to `help`, notebooks, and all code that reads signatures."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Container, Iterator
 from functools import cache, wraps

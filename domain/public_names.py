@@ -1,7 +1,5 @@
 """Where users import a public class or function from, for `help`, tracebacks and pickles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

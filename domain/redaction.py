@@ -5,8 +5,6 @@ for these, and where they are, the pattern of that kind is matched. Its parts ar
 time is linear in the length.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

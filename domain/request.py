@@ -3,8 +3,6 @@
 And whether it reports on a log that has lost events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

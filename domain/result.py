@@ -1,7 +1,5 @@
 """The base of all results: plain values, JSON, one line in a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum

@@ -1,7 +1,5 @@
 """A scope is the owner of a memory: a path such as `acme/support/alice`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, NewType
 

@@ -13,8 +13,6 @@ replays by a digest of them.
 Decisions are pure functions of a state and a command; they raise an error or return the events to append.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 

@@ -3,8 +3,6 @@
 The only module that normalises, in time linear in the size of the text.
 """
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@
 English: in other languages nothing is read. What is quoted, or code, or a long pasted text, is not what the user says.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The files of a store and their paths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -4,8 +4,6 @@ The state at a version never changes, because events never change: with a known 
 Forgetting content is the exception: a state of an earlier epoch may still contain it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -31,7 +29,9 @@ class FoldedState(NamedTuple, Generic[State]):
     epoch: int = 0
     """The forgetting epoch (`mnemolog.domain.forgetting`) in which its events were read."""
 
-    def through(self, events: Iterable[RecordedEvent], evolve: Evolve[State], past: Past[State]) -> FoldedState[State]:
+    def through(
+        self, events: Iterable[RecordedEvent], evolve: Evolve[State], past: Past[State]
+    ) -> "FoldedState[State]":
         """Return the state after `events`, which follow this state in its stream."""
         version, position, state, epoch = self
         for recorded in events:

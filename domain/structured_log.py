@@ -7,8 +7,6 @@ A fact is a number, a path, a name that mnemolog chose, or an error, of which on
 the messages of models and databases may quote content. A line of a request also has its `traceparent`, if it had one.
 """
 
-from __future__ import annotations
-
 import logging
 from contextvars import ContextVar
 from functools import partial

@@ -31,8 +31,6 @@ A retry writes nothing if the agent's last switch was between the same sessions 
 started in the same way. The ancestors of a session are always older than it, so lineage has no cycles.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, NamedTuple
 

@@ -7,8 +7,6 @@ its lowest digit that is not 0 is reduced by one. So a whole value is a few step
 are, and the total size stays near that of the additions.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Annotated, ClassVar, Final, NamedTuple
 

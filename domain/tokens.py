@@ -4,8 +4,6 @@ A token is `mnemolog_`, its id, `_` and a secret of 256 random bits. The log has
 so no slow hash is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256

@@ -7,8 +7,6 @@ refuses them. Reads do not look for them: one that cannot use such an event rais
 Decoding has checked each field of an event already (`mnemolog.domain.event`). Reasons hold no content: they are shown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple

@@ -9,8 +9,6 @@ values that have expired since do not come back. All other checkpoints stay, lat
 history.
 """
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 from enum import Enum

@@ -4,8 +4,6 @@
 damage it, and nothing says so at the time.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Connect to a PostgreSQL server with one set of settings, and give its errors mnemolog's meaning."""
 
-from __future__ import annotations
-
 import select
 import time
 from collections.abc import Callable

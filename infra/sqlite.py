@@ -8,8 +8,6 @@ inode. None is opened for that: closing it again would drop the locks of this pr
 place.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import logging

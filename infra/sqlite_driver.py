@@ -11,8 +11,6 @@ that memory, but none of the locks; and a mutex that another thread of the paren
   write-ahead log: without its own locks, a child would lose what it has committed there when its parent closes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import importlib.machinery
@@ -66,7 +64,7 @@ class _InheritedPool(Pool):
     def dispose(self) -> None:
         pass
 
-    def recreate(self) -> _InheritedPool:
+    def recreate(self) -> "_InheritedPool":
         return self
 
 

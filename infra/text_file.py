@@ -1,7 +1,5 @@
 """Read a text file line by line, plain or gzip."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import io

@@ -9,8 +9,6 @@ The reason is written first, then the item is renamed: a crash leaves the origin
 an item, which is ignored), or both item and reason.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Result types of the views: the same in the library, in JSON and on the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated, Any, Literal

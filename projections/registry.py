@@ -1,7 +1,5 @@
 """The registry: add a projection here, and status, doctor, rebuild and forgetting include it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable

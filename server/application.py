@@ -3,8 +3,6 @@
 It accepts connections, answers until a signal comes, and finishes what runs then.
 """
 
-from __future__ import annotations
-
 import ctypes
 import resource
 import socket

@@ -1,7 +1,5 @@
 """MCP over HTTP: without sessions, so that nothing is shared between callers."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from time import monotonic

@@ -1,7 +1,5 @@
 """Anthropic's memory tool over facts: its six commands, and the files that they change."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from functools import partial

@@ -1,7 +1,5 @@
 """A consistent copy of a store, for backup tools that copy files one by one while they are in use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mnemolog.infra.log.postgres.address import ADDRESS_FILE

@@ -3,8 +3,6 @@
 The plugin is two small files that register the provider.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal

@@ -3,8 +3,6 @@
 Turns are in the log when a hook returns, in the session that Hermes names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final

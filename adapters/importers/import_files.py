@@ -1,7 +1,5 @@
 """Record the turns of files that their sessions do not have yet: streaming, in transactions of bounded size."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -177,7 +175,7 @@ def _as_spelled(visible: VisibleEvents, name: str, scope: str) -> tuple[str, str
     return spelled(name, visible.states.holds), scope and visible.boundary.narrow((Scope(scope),))[0]
 
 
-def _record(tx: Transaction, item: Item, recording: Recording, *, states: SessionStates) -> bool:
+def _record(tx: Transaction, item: "Item", recording: "Recording", *, states: SessionStates) -> bool:
     """Record a turn that its session does not have. Return whether it was recorded."""
     turn, stream = item.turn, session.session_stream(session.checked_session_id(item.session))
     state = tx.fold(stream, evolve, states.known)
@@ -323,7 +321,7 @@ class Recording:
     not found by its key. Needs about a hundred bytes of memory per turn of sessions that existed there.
     """
 
-    def __init__(self, log: EventLog, upto: Position, write: Callable[[Transaction, Item, Recording], bool]) -> None:
+    def __init__(self, log: EventLog, upto: Position, write: "Callable[[Transaction, Item, Recording], bool]") -> None:
         self._log = log
         self._upto = upto
         self._write = write

@@ -1,7 +1,5 @@
 """Make turns of messages: which field fills which part, and which values are in no turn."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -95,7 +93,7 @@ class _Field(msgspec.Struct):
     is_read: bool = False
     is_kind: bool = False
     is_text: bool = False
-    below: dict[str, _Field] = {}
+    below: "dict[str, _Field]" = {}
 
 
 class Walk:

@@ -1,7 +1,5 @@
 """Find the files to import, tell their formats, and read their turns."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """A file to import: its lines, and its JSON values: elements of an array, one document, or one value a line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -155,7 +153,7 @@ def _elements(source: Source, *, sample: bool) -> Iterator[JsonValue]:
             source.tell(source.size if number == len(items) else done * source.size // total)
 
 
-def _broken(source: Source, error: BrokenDocument) -> ImportRefused:
+def _broken(source: Source, error: "BrokenDocument") -> ImportRefused:
     return ImportRefused(source.path, error.line, f"the JSON document is broken: {error}")
 
 

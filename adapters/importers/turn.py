@@ -1,7 +1,5 @@
 """What a turn to import is, what a format says of it, and how both are made."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -388,7 +386,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     """The working folder."""
 
-    def redacted(self, redaction: Redaction) -> Entry:
+    def redacted(self, redaction: Redaction) -> "Entry":
         """Return the entry with its turns as the log stores them."""
         if not redaction.on:
             return self
@@ -475,7 +473,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """What a file of it is, for people."""
     recognizes: Callable[[Any], bool] = lambda _: False
     """Whether a JSON value is of this format: a line, a document or an element of an array."""
-    fields: Names = {}
+    fields: "Names" = {}
     """By part of a turn, the fields that may fill it. Empty: fields with usual names, which is a guess."""
     lists: tuple[str, ...] = ()
     """Paths of the list of messages in a conversation. A value without one is a message itself."""

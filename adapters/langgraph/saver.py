@@ -1,7 +1,5 @@
 """A store as LangGraph's memory: threads of checkpoints, and items by namespace and key."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -309,7 +307,7 @@ class MnemologStore(BaseStore):
         self._pools.end()
         self.items.close()
 
-    def __enter__(self) -> MnemologStore:
+    def __enter__(self) -> "MnemologStore":
         return self
 
     def __exit__(self, *_: object) -> None:

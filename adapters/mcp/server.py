@@ -1,7 +1,5 @@
 """The MCP server: the tools of a memory, which may still be opened."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A session of the OpenAI Agents SDK kept in a store, and its tools for a model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial

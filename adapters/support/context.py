@@ -1,7 +1,5 @@
 """Select earlier turns that are relevant to a message, for a model's context."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final
 

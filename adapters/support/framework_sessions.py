@@ -1,7 +1,5 @@
 """Sessions that a framework names and ends, and whose transcript it keeps: start, resume, reconcile and rewind them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher

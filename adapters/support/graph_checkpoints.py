@@ -4,8 +4,6 @@ For frameworks that keep the state of a run step by step and can return to any s
 serialisers: values are bytes with the name of their format. Adapters convert them (docs/adapters/README.md).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ For frameworks with a document store for agents. Independent of frameworks: adap
 (docs/adapters/README.md).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

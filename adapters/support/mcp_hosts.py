@@ -1,7 +1,5 @@
 """How programs that use MCP servers add one and remove it: by their own command, or in a file that their user edits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Final, Literal

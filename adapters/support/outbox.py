@@ -1,7 +1,5 @@
 """An outbox whose entries wait until a store takes them, and stores shared by the agents of a process."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable

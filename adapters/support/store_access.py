@@ -1,7 +1,5 @@
 """Store internals for adapters: its sessions, model, threads and tables. Services are in `store.parts`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, Unpack

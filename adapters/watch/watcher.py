@@ -1,7 +1,5 @@
 """Record folders of transcripts, once or continuously."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -86,7 +84,7 @@ class Watcher:
         self._exclude = exclude
         self._transcripts = Transcripts(store, format=format, scope=scope, stop=self.stop)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> "Watcher":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,6 @@ Each runs alone under the write lock and decides on the current state, so it nee
 a preview.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial

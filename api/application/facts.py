@@ -1,7 +1,5 @@
 """Facts of scopes: assert, retract and read them. Sources that are distrusted, and standing statements that end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress

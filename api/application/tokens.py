@@ -1,7 +1,5 @@
 """Create, list and revoke the tokens of a store."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta

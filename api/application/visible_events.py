@@ -3,8 +3,6 @@
 The audit is a file that is not part of the store: a line for each call that shows content.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -127,7 +125,7 @@ _SHOWN: Final[ContextVar[Shown | None]] = ContextVar("mnemolog_shown", default=N
 
 @contextmanager
 def reading(
-    visible: VisibleEvents, operation: str, *, scope: str | Sequence[str] = (), silent: bool = False
+    visible: "VisibleEvents", operation: str, *, scope: str | Sequence[str] = (), silent: bool = False
 ) -> Iterator[Shown]:
     """Write a line at the end of the block, with what it adds to `Shown`; within another such block, add to that.
 
@@ -154,7 +152,9 @@ def reading(
             _write(visible, operation, shown, scope, refused)
 
 
-def _write(visible: VisibleEvents, operation: str, shown: Shown, scope: str | Sequence[str], refused: str = "") -> None:
+def _write(
+    visible: "VisibleEvents", operation: str, shown: Shown, scope: str | Sequence[str], refused: str = ""
+) -> None:
     merged = Shown()
     for first, last in sorted(shown.ranges):
         merged.add(first, last)
@@ -239,7 +239,7 @@ def _gated(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _followed(
-    items: Iterator[Any], visible: VisibleEvents, operation: str, scope: str | Sequence[str]
+    items: Iterator[Any], visible: "VisibleEvents", operation: str, scope: str | Sequence[str]
 ) -> Iterator[Any]:
     """Yield items; a line at the end has their positions. The line before the first one says that they were asked for.
 
@@ -278,7 +278,7 @@ class VisibleEvents:
         self._titles = titles
         self.reads = reads
 
-    def within(self, boundary: Boundary) -> VisibleEvents:
+    def within(self, boundary: Boundary) -> "VisibleEvents":
         """Return what is visible inside of a boundary, with the same cache of states."""
         return VisibleEvents(self.log, self.states.within(boundary), self._titles, self.reads)
 

@@ -4,8 +4,6 @@ Only the events in between are read, a batch at a time; the states at both ends 
 and the facts from the views.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from operator import attrgetter
 from typing import Annotated, Final

@@ -1,7 +1,5 @@
 """Find the secrets that a log holds: where each is and of which kind, never what it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

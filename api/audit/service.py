@@ -1,7 +1,5 @@
 """The audit service of a store: history, differences, receipts and exports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final

@@ -1,7 +1,5 @@
 """One person's data in one file: what is stored in their scopes, and nothing of others (docs/subject.md)."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """Verify a log against its witnesses, note its head, and look at one event as it is stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime

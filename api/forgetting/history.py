@@ -1,7 +1,5 @@
 """Requests to forget, read from the log: their progress, the content they concern, and their certificates."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Propose acts, and approve or decline what was proposed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from posixpath import commonpath

@@ -1,7 +1,5 @@
 """The models service: build the vectors of a new model while readers continue, then activate it with one event."""
 
-from __future__ import annotations
-
 import re
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """Log lines, plain or JSON, for programs that do not configure logging. docs/observability.md lists the events."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime
 from typing import Final

@@ -4,8 +4,6 @@ Without telemetry nothing is wrapped or measured, so appends cost nothing extra.
 labels of the application: only names defined by mnemolog, numbers, and classes of errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter

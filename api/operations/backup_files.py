@@ -5,8 +5,6 @@ newest copy is kept: an older one would still have keys that were destroyed sinc
 needs it, because keys are only added or destroyed. `backups.json` is beside the log and can be deleted at any time.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -225,7 +223,7 @@ class KeysCopy(NamedTuple):
     last_erasure: list[KeyErasure]
     """The last request to forget when the copy was begun, if there was any. The copy has no keys that it destroyed."""
 
-    def caught_up(self) -> KeysCopy:
+    def caught_up(self) -> "KeysCopy":
         """Return this copy, or if the store has forgotten something since, a newer one in its place."""
         copy = self
         while copy.is_overtaken():

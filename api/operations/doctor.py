@@ -1,7 +1,5 @@
 """`doctor`: find what is wrong with a store, explain what it means, and fix it. Checks change nothing."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import stat

@@ -5,8 +5,6 @@ tokens, at the start of a word where one is near. Adjacent pieces share some tok
 whole in one of them.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final

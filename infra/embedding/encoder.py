@@ -8,8 +8,6 @@ An object needs `encode(list[str])`, which returns one row of numbers per text, 
 whenever a vector would. It may also have `name`, `dimension` and `chunks(list[str])`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

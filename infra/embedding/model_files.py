@@ -18,8 +18,6 @@ Every file in the folder counts, except those that cannot change a vector:
 An unknown file counts: an unneeded rebuild is cheap, answers from another model's vectors are wrong.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ are mapped from the model's file, so that what is not used is not read. Vectors 
 float32: below 1e-6 in each component.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Rerankers: cross-encoders of sentence-transformers, by name or folder, or an object of the caller's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ no other. To destroy leaves, the nodes above them are replaced by the nodes besi
 Boneh and Waters, 2013): at most `DEPTH` nodes for one leaf, twice as many for a range, whatever the number of leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -43,7 +41,7 @@ class Node(NamedTuple):
         """The number of its last leaf."""
         return self.first + (1 << (DEPTH - self.depth)) - 1
 
-    def children(self) -> tuple[Node, Node]:
+    def children(self) -> "tuple[Node, Node]":
         """Return the two nodes below it."""
         made = _expanded(self.material)
         depth, prefix = self.depth + 1, self.prefix << 1

@@ -11,8 +11,6 @@ A key file has the keys for the content keys: what is stored of these is wrapped
 AES key wrap with 256 bits (NIST SP 800-38F, RFC 3394). docs/adr/0061-a-key-for-the-keys.md.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -163,7 +161,7 @@ class KeysEngine(Protocol):
     def replace(self, copy: Path) -> None:
         """Replace the keys, or make them, by those of a file as `copy_to` writes it. The file is no longer needed."""
 
-    def another(self, *, busy_timeout_s: float | None = None) -> KeysEngine:
+    def another(self, *, busy_timeout_s: float | None = None) -> "KeysEngine":
         """Return the same keys, to be opened again. `busy_timeout_s`: how long to wait for locks; None: as these do."""
 
     def close(self) -> None:
@@ -215,7 +213,7 @@ class StreamKeys:
             self.near = near
         return near[version]
 
-    def with_tree(self, series: int, root: Node) -> StreamKeys:
+    def with_tree(self, series: int, root: Node) -> "StreamKeys":
         """Return these keys with those of a new series."""
         nodes = [(of, node) for (of, _, _), node in self._nodes.items()]
         return StreamKeys(self.place, [*nodes, (series, root)], self._destroyed)

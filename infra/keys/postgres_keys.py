@@ -3,8 +3,6 @@
 The tables and the role may be in the database of the logs, or in another one, which is backed up apart from them.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import time
@@ -389,7 +387,7 @@ class PostgresKeys:
         if any(deleted):
             self.wipe()
 
-    def another(self, *, busy_timeout_s: float | None = None) -> PostgresKeys:
+    def another(self, *, busy_timeout_s: float | None = None) -> "PostgresKeys":
         """See `KeysEngine`."""
         return PostgresKeys(
             self._url,

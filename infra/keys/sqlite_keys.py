@@ -1,7 +1,5 @@
 """`keys.db`: the file that makes the content of a log readable. Created with the log, never after it."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time
@@ -420,7 +418,7 @@ class SqliteKeys:
         copy.rename(self.path)
         sync(self.path.parent)
 
-    def another(self, *, busy_timeout_s: float | None = None) -> SqliteKeys:
+    def another(self, *, busy_timeout_s: float | None = None) -> "SqliteKeys":
         """See `KeysEngine`."""
         return SqliteKeys(
             self.path,

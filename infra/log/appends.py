@@ -1,7 +1,5 @@
 """Append to a log: units of work, each alone under the write lock. Those that wait are committed together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context

@@ -1,7 +1,5 @@
 """Convert the events of a log to stored bytes and back, with encryption and decryption of their content."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, Final

@@ -3,8 +3,6 @@
 A copy has the rows of another log. Nothing of them is decoded: every digest stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache

@@ -4,8 +4,6 @@ This is the leader-and-followers scheme of LevelDB's write queue (`DBImpl::Write
 so a lone caller pays for no hand-over, and the next group forms while one becomes durable.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

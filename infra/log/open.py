@@ -1,7 +1,5 @@
 """Open the log of a store, or create it: in a folder, or in PostgreSQL."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """The queries of a log, written once for every SQL database."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final

@@ -7,8 +7,6 @@ projection can be built from it, so that it also notices after a restart.
 A file of heads is kept outside of the store: `verify` compares the log with it.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

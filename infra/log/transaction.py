@@ -1,7 +1,5 @@
 """A transaction on the log: reads, and events staged under the write lock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final

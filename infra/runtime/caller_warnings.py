@@ -1,7 +1,5 @@
 """Warnings that name the line outside of mnemolog which made the call."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 

@@ -4,8 +4,6 @@ The worker sets a check for its thread, and the encoders call it between batches
 argument: a recall that uses the same encoder at that moment must not stop with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

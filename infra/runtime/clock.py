@@ -1,7 +1,5 @@
 """The clock of the machine."""
 
-from __future__ import annotations
-
 from time import time_ns
 
 from mnemolog.domain.values import Micros

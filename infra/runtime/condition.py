@@ -4,8 +4,6 @@
 is ready to take it back. A KeyboardInterrupt in between leaves a lock that is released twice, or never.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

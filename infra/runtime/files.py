@@ -8,8 +8,6 @@ Files and folders are written under a temporary name, made durable and then rena
 new one, never a mix. Only their owner may read them.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A bounded cache that evicts the least recently used entry."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Other processes of this machine."""
 
-from __future__ import annotations
-
 import os
 
 

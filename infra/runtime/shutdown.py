@@ -5,8 +5,6 @@ torch, it takes the whole process with it ("terminate called without an active e
 program had finished well. So such a thread is interrupted as soon as it is back in Python.
 """
 
-from __future__ import annotations
-
 import atexit
 import threading
 import weakref

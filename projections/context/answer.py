@@ -5,8 +5,6 @@ indented, line by line: no recorded text can look like a heading, an entry or an
 text, such as a speaker or a key, is a label, and `label` quotes one that could be read as more than a name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

@@ -3,8 +3,6 @@
 Tokens are counted with the tokenizer of the caller, or by an estimate that needs none.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import re

@@ -1,7 +1,5 @@
 """Build contexts: recall, add the working memory of a session, and pack both into a budget of tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Find the standing statements that hold for a question."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice

@@ -3,8 +3,6 @@
 The states of sessions are folded. Of threads there are events by position, and values of channels from their deltas.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
@@ -203,7 +201,7 @@ class SessionStates:
         self._inside: LruCache[str, bool] = LruCache(INSIDE_KEPT_MAX)
         self._kept = _KeptSessions()
 
-    def within(self, boundary: Boundary) -> SessionStates:
+    def within(self, boundary: Boundary) -> "SessionStates":
         """Return the states of the sessions inside of a boundary, with the same cache."""
         made = SessionStates(self._log, self._snapshots, boundary=boundary)
         made._kept = self._kept

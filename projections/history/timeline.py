@@ -1,7 +1,5 @@
 """What the log held, from the log alone: the store at any position (`replay`), and each event in words (`timeline`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any, Final

@@ -3,8 +3,6 @@
 Witnesses are what files of a node know of it: manifests of segments, and turns that the log has lost.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +50,7 @@ IN_QUARANTINE: Final = "quarantined"
 """What the name of a witness in quarantine begins with."""
 
 
-def witnesses_of(folder: Path, log: AuditableLog) -> Iterator[Witness]:
+def witnesses_of(folder: Path, log: AuditableLog) -> "Iterator[Witness]":
     """Yield what remembers the history of this log: the tags of tables, and the manifests of segments, those in
     quarantine included.
 
@@ -327,7 +325,7 @@ def lost_heads(log: AuditableLog, witnesses: Iterable[Witness]) -> dict[str, str
 def walk(
     log: AuditableLog,
     chain: Chain,
-    events: EventChecker,
+    events: "EventChecker",
     found: Findings,
     *,
     upto: Position,

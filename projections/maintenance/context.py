@@ -1,7 +1,5 @@
 """What the registry needs to examine, repair, rebuild, purge or back up projections, and the results of that."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

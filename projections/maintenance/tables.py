@@ -3,8 +3,6 @@
 The views are compared with the log row by row: they are built once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

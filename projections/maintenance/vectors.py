@@ -1,7 +1,5 @@
 """The vectors of all models, in generations of segments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The result of a recall: hits with their sources, what the answer is based on, and both explained in words."""
 
-from __future__ import annotations
-
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator

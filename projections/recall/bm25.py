@@ -4,8 +4,6 @@ The score is that of FTS5 (`fts5_aux.c`: k1 = 1.2, b = 0.75), word by word in th
 several times slower, because it looks up the length of every turn, and only for the whole index, later turns included.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import log

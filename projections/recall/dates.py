@@ -1,7 +1,5 @@
 """Parse the dates in a query: a day, month or year, named or relative to the present."""
 
-from __future__ import annotations
-
 import calendar
 import re
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Read ranked turns as hits, with the turns around them and the other side of their exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ A text is split into parts: sentences, lines, list items, blocks of code. A pass
 is called, and the time is linear in the length of the text.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Find the turns that hold a phrase, in the order of the log: a scan of the views, a few turns in memory at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

@@ -9,8 +9,6 @@ boat?") in other words than about advice ("How should the mast be painted?"). Pa
 languages only the pronouns; they only set the default of `order`, `about` and `cover`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -1,7 +1,5 @@
 """Small JSON files with a checksum, to detect damage."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 

@@ -1,7 +1,5 @@
 """The views: tables of sessions, turns and their text in `views.db`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple

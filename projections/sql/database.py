@@ -9,8 +9,6 @@ everything is in the main file. So a database with a seal must have exactly the 
 (its process was killed, or another process has it open) is not checked.
 """
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The tables of distrust: which turns and facts are not shown as answers, at any position of the log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 

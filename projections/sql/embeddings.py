@@ -8,8 +8,6 @@ The cache is `embeddings.db`: vectors by (model fingerprint, content hash). A ve
 returns it, and deleted once a segment has it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress

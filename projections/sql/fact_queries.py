@@ -1,7 +1,5 @@
 """What keys have: facts at any position and time, and their histories."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The tables of facts: a row for each assertion, from which belief is computed at any position and time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

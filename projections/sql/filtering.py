@@ -1,7 +1,5 @@
 """Apply filters to all turns, by the bitmaps of blocks and the rows behind them, which leaves a mask of positions."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -58,7 +56,7 @@ class PositionMask:
         ascending = sorted(positions)
         return set(compress(ascending, self.holds(np.array(ascending, dtype=np.int64)).tolist()))
 
-    def upto(self, last: Position) -> PositionMask:
+    def upto(self, last: Position) -> "PositionMask":
         """Return the positions of the set up to `last`."""
         return PositionMask(self.bits[: last + 1])
 

@@ -1,7 +1,5 @@
 """The items of all namespaces, in tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 

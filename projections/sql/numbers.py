@@ -4,8 +4,6 @@ Only what can be read in one way is folded. `1.299` may be a decimal number, `3/
 `v2.10` is not `v2.1`: these stay apart. A form has lower-case letters and digits only, so it is one word of the index.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache

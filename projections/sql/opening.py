@@ -1,7 +1,5 @@
 """Open the databases of projections. Unusable ones go to quarantine and are rebuilt from the log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -5,8 +5,6 @@ times and the lengths of its turns. New turns never change a block; forgetting r
 the last block are read from the table of turns. Numbers of two bytes are in the order of the machine: little-endian.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set

@@ -4,8 +4,6 @@ Sessions are stored in the order of their start, so a page is read without the s
 bisection, and only of sessions that have events on both sides of the position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """The table of receipts: which turns and facts were shown, and by which recalls and contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Disposable like every projection. A snapshot is used only if it is undamaged, in
 history (the log's digest at its position); otherwise it is ignored.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from hashlib import sha256

@@ -4,8 +4,6 @@ Pruned checkpoints stay, hidden, because later checkpoints may need their channe
 from the index with the request, before its keys are destroyed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 

@@ -3,8 +3,6 @@
 A place is one number for a session and the turn's number in it, forgotten turns counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256

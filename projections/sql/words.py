@@ -7,8 +7,6 @@ these too. Scripts without spaces between words, and Korean, whose particles fol
 pairs of characters, as in Lucene's CJK analyzer. Beside a number or an id stands its one spelling (`sql.numbers`).
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -206,7 +204,7 @@ def _stemmed(words: list[str], language: str) -> list[str]:
     return list(map(_stems_in(language).__getitem__, words))
 
 
-def _stems_in(language: str) -> _Stems:
+def _stems_in(language: str) -> "_Stems":
     known: dict[str, _Stems] | None = getattr(_own, "stems", None)
     if known is None:  # One each per thread, because stemmers are not thread-safe.
         known = _own.stems = {}

@@ -5,8 +5,6 @@ Scouarnec, "Quicker ADC", TPAMI 2019). The number of lists to probe is measured 
 built. Building is deterministic: the same rows give the same index.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import struct

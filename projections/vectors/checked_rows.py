@@ -1,7 +1,5 @@
 """Rows of vectors in memory or in a file. Blocks of a file are verified before use."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from abc import ABC, abstractmethod

@@ -7,8 +7,6 @@ manifests.
 Imports neither FAISS nor numpy, so that `status` can use it.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

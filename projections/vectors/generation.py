@@ -3,8 +3,6 @@
 The segments in use are the longest chain from position 0 that matches the log, the model and the recipe.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace

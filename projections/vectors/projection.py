@@ -5,8 +5,6 @@ segment, if it has one, proposes the rows to score. If a filter leaves few rows,
 index. Rows that the high bits of their vectors rule out are not scored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial

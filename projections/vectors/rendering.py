@@ -1,7 +1,5 @@
 """Render a turn as the text to embed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 

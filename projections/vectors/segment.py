@@ -9,8 +9,6 @@ and last `manifest.json`. `contents.bin` has the first `CONTENT_BYTES` of every 
 number of each one's turn in the segment (uint32): by it a text finds its vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -80,13 +78,13 @@ class TextHashes:
         self._ascending, self._numbers = ascending, numbers
 
     @classmethod
-    def of(cls, hashes: Hashes) -> TextHashes:
+    def of(cls, hashes: Hashes) -> "TextHashes":
         """Index hashes that are given in the order of the turns."""
         order = np.argsort(hashes, kind="stable")
         return cls(hashes[order], order.astype(np.uint32))
 
     @classmethod
-    def parse(cls, data: bytes, *, turns: int) -> TextHashes:
+    def parse(cls, data: bytes, *, turns: int) -> "TextHashes":
         """Return the hashes in the bytes of a file. Raises `ValueError` if they are not those of so many turns."""
         if len(data) != turns * (CONTENT_BYTES + NUMBER_BYTES):
             raise ValueError("it has another number of texts than turns")

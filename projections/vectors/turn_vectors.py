@@ -5,8 +5,6 @@ segments go to quarantine. Their undamaged vectors are kept: only the others nee
 turns is rewritten without their rows, and no model has to be loaded for that.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Connect to a server: `mnemolog.connect` and `mnemolog.connect_async`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The HTTP connection to a server: a pool of connections, time limits, and what is tried again."""
 
-from __future__ import annotations
-
 import random
 import ssl
 import time
@@ -192,7 +190,7 @@ class Connection:
             return errors.StoreError(f"{self.url} sends its callers to {where}; connect to that address")
         return errors.StoreError(f"{self.url} answered with status {status}, and not as a mnemolog server does")
 
-    def _unreachable(self, call: Call, failure: Unanswered, tried: int) -> errors.LogUnreachable:
+    def _unreachable(self, call: Call, failure: "Unanswered", tried: int) -> errors.LogUnreachable:
         tries = "" if tried == 1 else f" in {tried} tries"
         known = ""
         if call.method != "GET":

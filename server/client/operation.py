@@ -1,7 +1,5 @@
 """Operations from the side of the caller: methods become requests, answers become their results."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import secrets

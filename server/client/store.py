@@ -1,7 +1,5 @@
 """A store on a server, with the surface of a local one."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import zipfile

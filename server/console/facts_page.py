@@ -1,7 +1,5 @@
 """Facts: what is believed at a moment, the history of a key; and proposals: what waits for a yes or a no."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Forgetting: what it would take, a typed confirmation, the certificate; and what is forgotten at an age, or held."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -43,7 +41,7 @@ class Selection(Result, frozen=True, kw_only=True):
     reason: str = ""
 
     @classmethod
-    def of(cls, asked: ConsoleRequest) -> Selection:
+    def of(cls, asked: ConsoleRequest) -> "Selection":
         """Return what a URL or a form names. Raises `InvalidInput`."""
         return cls(
             sessions=asked.several("sessions", apart="\n"),

@@ -1,7 +1,5 @@
 """The history: its newest events, the audit of the chain, one event, and what changed between two moments."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from functools import partial
@@ -53,7 +51,7 @@ class EventLine(Result, frozen=True, kw_only=True):
     what: str
 
     @classmethod
-    def of(cls, moment: Moment) -> EventLine:
+    def of(cls, moment: Moment) -> "EventLine":
         """Return a moment of the timeline as a line."""
         return cls(**{name: getattr(moment, name) for name in cls.__struct_fields__})
 
@@ -68,7 +66,7 @@ class EventFilter(Result, frozen=True, kw_only=True):
     """Only events of sessions at or below it."""
 
     @classmethod
-    def of(cls, asked: ConsoleRequest) -> EventFilter:
+    def of(cls, asked: ConsoleRequest) -> "EventFilter":
         """Return the filter that a URL has."""
         return cls(**{name: asked.text(name) for name in cls.__struct_fields__})
 

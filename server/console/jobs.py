@@ -1,7 +1,5 @@
 """Work that takes longer than a request: it runs in the server, and a page shows its progress."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

@@ -1,7 +1,5 @@
 """The first page: the last questions and their answers now, what changed, and what needs attention."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime

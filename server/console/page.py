@@ -1,7 +1,5 @@
 """Pages and actions: functions with an address, and what a request asks of them. An action changes something."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar

@@ -1,7 +1,5 @@
 """Ask what an agent asks: why a question is answered so, and what a prompt would get within a budget of tokens."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import datetime

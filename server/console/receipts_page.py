@@ -1,7 +1,5 @@
 """What the memory was asked: recalls and contexts with a receipt, their answers of then and of today, to judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -109,7 +107,7 @@ class ReceiptsPage(ListPage, frozen=True, kw_only=True):
 
     wanted: ReceiptFilter
     receipts: tuple[Receipt, ...]
-    about: AnsweredTurn | None
+    about: "AnsweredTurn | None"
     """The turn that was shown, if the page is about one."""
     asked: tuple[Receipt, ...] = ()
     """What was asked for that turn: by its session, since the turn before it."""

@@ -3,8 +3,6 @@
 The script of the console puts the name of the zone into a cookie. Without one, pages are in UTC.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The console as routes of a web application: pages, actions, login, and the files they link to."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext, suppress
 from functools import partial

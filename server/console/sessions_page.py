@@ -1,7 +1,5 @@
 """Sessions: the list and the search, one session as of a moment, and how sessions descend from each other."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect
 from collections.abc import Iterable, Sequence

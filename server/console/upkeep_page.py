@@ -1,7 +1,5 @@
 """Keep the store: what is up to date and what would mend it, and the tokens that let callers in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial

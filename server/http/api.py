@@ -1,7 +1,5 @@
 """The JSON API: a route for each path of the table of operations, and how each is called on a store."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import inspect
@@ -362,7 +360,7 @@ async def _no_path(_: Scope, __: Receive, ___: Send) -> NoReturn:
 class _Path:
     """The endpoints of one path, by method."""
 
-    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+    def __init__(self, endpoints: "Iterable[Endpoint]") -> None:
         self.endpoints = {endpoint.operation.http: endpoint for endpoint in endpoints}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

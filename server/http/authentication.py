@@ -4,8 +4,6 @@ A proxy that has asked a person for a login sends the name in a header. A caller
 else there is, so that every refusal is sent at a fixed time after its request came.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import tomllib

@@ -1,7 +1,5 @@
 """How a server is reached: its address, TLS, the proxy before it, and which requests are let in."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Any client that reaches the port can open connections without a token. They must
 or the disk of the holder of a token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -157,7 +155,7 @@ class Connections:
             connection.starting = loop.create_task(self._start(connection, accepted))
             await asyncio.sleep(0)  # From here on, cancelling the task closes the socket.
 
-    async def _start(self, connection: _Connection, accepted: socket.socket) -> None:
+    async def _start(self, connection: "_Connection", accepted: socket.socket) -> None:
         """Begin to read from a connection, once it has agreed on its encryption."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, ssl=self._tls)
@@ -165,7 +163,7 @@ class Connections:
             _log.warning("a connection could not be made: %s", error)
             self.closed(connection)
 
-    def closed(self, connection: _Connection) -> None:
+    def closed(self, connection: "_Connection") -> None:
         """Take note that a connection is closed."""
         self._open.pop(connection, None)
 
@@ -187,7 +185,7 @@ class Connections:
         self._drop(may_go[0])
         return True
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: "_Connection") -> None:
         self.closed(connection)
         connection.drop()
 

@@ -6,8 +6,6 @@ No caller fills the memory with bodies. One becomes up to sixty times its size w
 it holds is counted before, and bodies that hold much are worked on one after another, to the end of their calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

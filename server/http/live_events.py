@@ -6,8 +6,6 @@ or reads slowly, reads the log itself until it has caught up: nothing is left ou
 when it asked: what is kept of that may be forgotten by now.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -200,7 +198,7 @@ class Followers:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def add(self, follower: Follower) -> None:
+    async def add(self, follower: "Follower") -> None:
         """Read the log for a caller from now on, until `remove`."""
         async with self._starting:
             if self._reading is None or self._reading.done():
@@ -209,7 +207,7 @@ class Followers:
                 self._reading = asyncio.create_task(self._read_on())
             self.following.add(follower)
 
-    def remove(self, follower: Follower) -> None:
+    def remove(self, follower: "Follower") -> None:
         """Undo `add`."""
         self.following.discard(follower)
         if not self.following and self._reading is not None:
@@ -273,7 +271,7 @@ def _to_keep(known: list[_Entry]) -> list[_Entry]:
     return known
 
 
-def _listen(store: MemoryStore, listener: _Listener) -> float:
+def _listen(store: MemoryStore, listener: "_Listener") -> float:
     store.parts.log.followers.listen(listener)
     return store.parts.log.followers.poll_interval_s
 

@@ -3,8 +3,6 @@
 Labels hold names that mnemolog chose, methods, templates of routes and statuses; never content, nor a name or an id.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The OpenAPI document of the API, made of the table of operations and the types of arguments and answers."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping

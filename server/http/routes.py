@@ -4,8 +4,6 @@ Arguments, the OpenAPI document and the client are derived from them (`mnemolog.
 offered over HTTP is listed with the reason.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal, cast
 
 from msgspec.structs import asdict

@@ -4,8 +4,6 @@ Arguments in the path and the query of GET and DELETE are text, those of other r
 the method's parameters. A time is ISO 8601 text, a position a number, a session its id, a duration seconds.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta

@@ -5,8 +5,6 @@ repeat them and are skipped. Until August 2025, lines were payloads without type
 and each of the others was an item of it.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Exports of ChatGPT and claude.ai: conversations that are trees, of which one branch was shown last."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Formats whose messages are flat objects, tables, and files of one person: their fields, by name or by guess."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter, deque

@@ -4,8 +4,6 @@ docs/adr/0024-transcripts-of-coding-agents.md has the rules. Decisions are final
 session, so reading a file again leads to the same sessions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Read transcripts from where they were left: one file line by line, and one run over many."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
@@ -227,7 +225,7 @@ class Transcripts:
         A file that could not be read has the error of the system there, as a size below zero.
         """
 
-    def __enter__(self) -> Transcripts:
+    def __enter__(self) -> "Transcripts":
         return self
 
     def __exit__(self, *_: object) -> None:

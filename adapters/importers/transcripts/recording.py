@@ -1,7 +1,5 @@
 """Record what transcripts have, once; and where each file was read up to, and what state it was in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """All tools, with advice on when to use them, and the calls behind them. Most are one method of the library."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A store behind tools for a language model, and what a tool is: its arguments, answers and refusals."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import inspect
@@ -53,7 +51,7 @@ class Memory:
         """The folder of the store."""
         return self.store.path
 
-    async def memory(self) -> Memory:
+    async def memory(self) -> "Memory":
         """Return this memory. One that is still being opened waits here."""
         return self
 

@@ -1,7 +1,5 @@
 """Where the log of a store is, if it is in PostgreSQL: `.mnemolog.toml` names the database and the log."""
 
-from __future__ import annotations
-
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +32,7 @@ class LogAddress(NamedTuple):
         """Return it in words."""
         return f"{self.log} in {self.url}{'' if self.keys is None else f', keys in {self.keys}'}"
 
-    def without_passwords(self) -> LogAddress:
+    def without_passwords(self) -> "LogAddress":
         """Return it as it may be written down. Raises `InvalidInput` for what is no URL."""
         if self.keys is not None:
             require_url("keys", self.keys)

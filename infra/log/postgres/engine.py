@@ -3,8 +3,6 @@
 Creates the schema of a database, and finds or creates a log in it.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress

@@ -4,8 +4,6 @@ The thread queries the heads of all followed logs together: soon after news, the
 most impatient follower allows.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -75,7 +73,7 @@ class _Pollers:
         """Drop all threads: they stayed with the parent."""
         self.running = {}
 
-    def join(self, url: str, log: LogHeads) -> _Poller:
+    def join(self, url: str, log: LogHeads) -> "_Poller":
         """Add a log to the thread for its database, which is started for the first one."""
         with self.lock:
             poller = self.running.get(url) or _Poller(url)
@@ -86,7 +84,7 @@ class _Pollers:
                 self.running[url] = poller
             return poller
 
-    def leave(self, poller: _Poller, log: LogHeads) -> None:
+    def leave(self, poller: "_Poller", log: LogHeads) -> None:
         """Remove a log from its thread. The thread ends after the last one."""
         with self.lock:
             poller.followed.discard(log)

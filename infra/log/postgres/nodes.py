@@ -1,7 +1,5 @@
 """The nodes of a log: which local folders have projections of it, how far, and what they have purged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple

@@ -3,8 +3,6 @@
 One database holds any number of logs, each with one row in `head` and with a digest chain of its own.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from mnemolog.infra.log.reader import NOT_A_TURN

@@ -3,8 +3,6 @@
 Connections to it are restricted, and it is checked that the file still is as it was created.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
