@@ -247,7 +247,7 @@ def build(path: str | Path, options: StoreOptions) -> StoreParts:
             purged=nodes.purged,
             copies_of_keys=partial(copies_of_keys, layout.folder),
         ),
-        tokens=Tokens(log, clock, uses=layout.projections / "token-uses.json"),
+        tokens=Tokens(log, clock, uses=layout.token_uses),
         fact_keys=FactKeys(projections),
         names=names,
         wal_keeper=WalKeeper(log.path, log, partial(keep_heads, log, witness, clock)),

@@ -67,7 +67,7 @@ from mnemolog.operations.doctor import doctor as examine
 from mnemolog.operations.service import Rebuildable, Status, WalStatus
 from mnemolog.projections.history.verify import Verification
 from mnemolog.projections.maintenance.context import PRESENT, Issue, RebuildReport
-from mnemolog.projections.quarantine import Drift, QuarantinedItem
+from mnemolog.projections.quarantine import Drift, Quarantine, QuarantinedItem
 from mnemolog.projections.vectors.folders import GenerationStatus
 from mnemolog.store import MemoryStore
 
@@ -328,7 +328,8 @@ def purge(
     """
     looking = dry_run or not yes
     with open_store(store, create=False) as opened:
-        items = opened.admin.quarantine().purge(dry_run=looking)
+        # Also on a full disk, where the store is only read: what it deletes makes room.
+        items = Quarantine(opened.parts.layout.own_quarantine).purge(dry_run=looking)
     answer({"dry_run": looking, "items": items}, _show_purged, as_json=as_json)
     if not yes and not dry_run:
         fail("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")

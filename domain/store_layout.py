@@ -47,5 +47,9 @@ class StoreLayout:
         """The folder of the vector generations."""
         self.quarantine = self.projections / "quarantine"
         """The folder of files that do not match the log or are damaged."""
+        self.token_uses = self.projections / "token-uses.json"
+        """When each token was last used."""
+        self.own_quarantine = folder / PROJECTIONS / "quarantine"
+        """The same in the folder of the store, also where it is only read: what people list and purge."""
         self.derived_folders = (self.projections, self.vectors, self.quarantine, self.projections / "projectors")
         """The folders of what is derived from the log, outermost first."""

@@ -158,10 +158,14 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 class Quarantine:
-    """The quarantine in `folder`, which is created when first needed. Safe for threads and processes."""
+    """The quarantine in `folder`, which is created when first needed. Safe for threads and processes.
 
-    def __init__(self, folder: Path) -> None:
+    If it `is_kept`, nothing in it is deleted: the store is only read.
+    """
+
+    def __init__(self, folder: Path, *, is_kept: bool = False) -> None:
         self.folder = folder
+        self._is_kept = is_kept
 
     def add(
         self,
@@ -249,7 +253,7 @@ class Quarantine:
         return QuarantineStatus(items=len(items), bytes=size, full=full, action=action)
 
     def purge(self, *, dry_run: bool = False) -> list[QuarantinedItem]:
-        """Delete all items. Return what was deleted. Raises `ProjectionUnreadable`.
+        """Delete all items. Return what was deleted. Raises `ProjectionUnreadable`, `StoreNotWritable`.
 
         - `dry_run`: delete nothing; the items are what would be deleted
         """
@@ -259,10 +263,14 @@ class Quarantine:
         return items
 
     def delete(self, items: Sequence[QuarantinedItem]) -> None:
-        """Delete items. Raises `ProjectionUnreadable` where the file system refuses.
+        """Delete items.
 
         - `items`: some of `items()`
+
+        Raises `ProjectionUnreadable` where the file system refuses, `StoreNotWritable` if the store is only read.
         """
+        if self._is_kept:
+            raise errors.StoreNotWritable(self.folder, "the store was opened read-only")
         try:
             if items:
                 self._delete(items)

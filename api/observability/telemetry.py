@@ -136,8 +136,8 @@ def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) ->
         DAMAGED: lambda: [(int(bool(log.engine.seen.lost or log.engine.seen.warnings)), of)],
         WAL_BYTES: lambda: [(wal_checkpointer.size_bytes(log.path), of)],
         LAG: lag,
-        QUARANTINE_ITEMS: lambda: [(Quarantine(layout.quarantine).status().items, of)],
-        QUARANTINE_BYTES: lambda: [(Quarantine(layout.quarantine).status().bytes, of)],
+        QUARANTINE_ITEMS: lambda: [(Quarantine(layout.own_quarantine).status().items, of)],
+        QUARANTINE_BYTES: lambda: [(Quarantine(layout.own_quarantine).status().bytes, of)],
     }
     return {name: _answering(ask) for name, ask in asked.items()}
 

@@ -53,7 +53,7 @@ from mnemolog.projections.maintenance.context import Kind as IssueKind
 from mnemolog.projections.maintenance.vectors import VectorGenerations
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, Drift
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, Drift, Quarantine
 from mnemolog.projections.registry import PROJECTIONS
 from mnemolog.projections.sql.database import fetch
 
@@ -369,11 +369,11 @@ def check_names(context: StoreContext) -> Iterator[IssueWithFix]:
 
 def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
     """Yield a quarantine that is full, or half full."""
-    status = context.quarantine.status()
+    status = Quarantine(context.layout.own_quarantine).status()
     if not status.full and 2 * status.items < ITEMS_MAX and 2 * status.bytes < BYTES_MAX:
         return
     yield issue(
-        *("quarantine", context.named(context.layout.quarantine)),
+        *("quarantine", context.named(context.layout.own_quarantine)),
         *(("full", "problem") if status.full else ("large", "note")),
         why=f"{status.items} of {ITEMS_MAX} items, {status.bytes:,} of {BYTES_MAX:,} bytes",
         matters=_FULL_MATTERS,

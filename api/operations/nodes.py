@@ -272,7 +272,7 @@ def scratch_of(folder: Path, log: EventLog) -> ScratchFolder:
 
 
 def _copy_projections(layout: StoreLayout, target: Path) -> None:
-    """Copy databases and segments. What cannot be read is left out: it is rebuilt from the log."""
+    """Copy databases, segments and the uses of tokens. What cannot be read is left out: it is rebuilt from the log."""
     for projection in PROJECTIONS:
         for _ in range(LOOKS_MAX):
             paths = projection.backup_paths(layout)
@@ -282,6 +282,8 @@ def _copy_projections(layout: StoreLayout, target: Path) -> None:
                     _copy(path, copy, within=layout.folder)
             if all(path.exists() for path in paths):
                 break
+    with suppress(OSError):
+        copy_file(layout.token_uses, target / layout.token_uses.relative_to(layout.folder), within=layout.folder)
 
 
 def _copy(source: Path, target: Path, *, within: Path) -> None:

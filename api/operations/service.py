@@ -132,7 +132,7 @@ class AdminService:
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""
-        return Quarantine(self._layout.quarantine)
+        return Quarantine(self._layout.own_quarantine, is_kept=self._layout.scratch is not None)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring the views and the text index up to date. Every read does so too; this reports progress.
@@ -470,7 +470,7 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting = forgetting_status(log)
     wal = wal_status(log)
-    quarantine = context.quarantine.status()
+    quarantine = Quarantine(context.layout.own_quarantine).status()
     address, moved_to = read_address(layout.folder), log.usable_engine.moved_to()
     projector = projections.projector_status()
     return Status(
@@ -533,7 +533,7 @@ def _status_alone(layout: StoreLayout, log: EventLog, projections: ProjectionSet
         ),
         caches=tuple(status for cache in caches for status in cache.status(context)),
         projector=projections.projector_status(),
-        quarantine=context.quarantine.status(),
+        quarantine=Quarantine(context.layout.own_quarantine).status(),
         forgetting=ForgettingStatus(requests=0, events=0, pending=()),
         warnings=(f"nothing can be recorded, and recalls are answered from projections alone, {stale}",),
         sqlite_version=dbapi2.sqlite_version,

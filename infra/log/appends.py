@@ -78,7 +78,8 @@ class Appends:
         """Raise `StoreNotWritable` if the log was opened with `read_only`."""
         if self.is_read_only:
             raise errors.StoreNotWritable(self._path.parent, "the store was opened read-only").saying(
-                hint="nothing was written; open the store without `read_only`, or the server without `--read-only`"
+                hint="nothing was written; open the store without `read_only`, or the server without `--read-only`; "
+                "a command needs a folder that it may write, on a disk with room"
             )
 
     def observe(

@@ -14,6 +14,7 @@ import mnemolog
 from mnemolog import MemoryStore, errors
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import service as purging
+from mnemolog.projections.quarantine import Quarantine
 from tests.support import HashEncoder, can_mount
 
 pytestmark = pytest.mark.local
@@ -288,3 +289,32 @@ def test_a_store_on_a_full_disk_can_still_be_read(tmp_path):
     assert [status for status, _, _ in read] == [0] * len(read), read
     assert "tea tea" in read[3][1]
     assert (refused[0], "is full: free some space" in refused[2]) == (1, True)
+
+
+def aside(memory):
+    """Put a file into the quarantine of a store, which is returned."""
+    quarantine = Quarantine(StoreLayout(memory).own_quarantine)
+    stray = StoreLayout(memory).projections / "stray.db"
+    stray.write_text("content")
+    assert quarantine.add(stray, reason="planted")
+    return quarantine
+
+
+def test_the_quarantine_of_a_store_that_is_only_read_is_shown_and_kept(memory):
+    """It is that of the folder, not of the copy that answers."""
+    items = aside(memory).items()
+    with MemoryStore.open(memory, model=None, read_only=True) as store:
+        shown = store.admin.quarantine()
+        assert (shown.items(), store.status().quarantine.items, shown.purge(dry_run=True)) == (items, 1, items)
+        with pytest.raises(errors.StoreNotWritable):
+            shown.purge()
+    assert Quarantine(StoreLayout(memory).own_quarantine).items() == items
+
+
+def test_on_a_full_disk_purging_the_quarantine_makes_room(memory, run, monkeypatch):
+    """There commands only read: this one still deletes."""
+    quarantine = aside(memory)
+    monkeypatch.setattr("mnemolog.cli.command.has_room", lambda _: False)
+    assert "1 item" in run("quarantine", "list", memory).exited().stdout
+    run("quarantine", "purge", memory, "--yes").exited()
+    assert quarantine.items() == []
