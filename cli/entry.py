@@ -147,7 +147,8 @@ def report(error: BaseException, line: CommandLine) -> int:
         hint = "`mnemolog more` lists the commands"
         if (at := getattr(error, "ctx", None)) is not None:
             lines = [" ".join(at.get_usage().split())]
-            hint = _folder_first(error) or f"`{at.command_path} --help` explains its arguments and options"
+            explained = f"`{at.command_path} --help` explains its arguments and options"
+            hint = _folder_first(error) or _before_the_command(error) or explained
     if line.as_json:
         print(_json(error, message, hint))
     if isinstance(error, KeyboardInterrupt):
@@ -193,6 +194,15 @@ def _interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
     if line.command in SERVERS:
         return "; ".join(notes)
     return "; ".join([*notes, f"to continue, {as_commands(errors.Hint(errors.again()))}{more}"])
+
+
+def _before_the_command(error: Any) -> str:
+    """Return a hint if an option of all commands was written behind one."""
+    name, root = getattr(error, "option_name", None), error.ctx.find_root()
+    if any(name in option.opts for option in root.command.params):
+        command = error.ctx.command_path.removeprefix(root.command_path)
+        return f"{name} stands before the command: `{root.command_path} {name} …{command} …`"
+    return ""
 
 
 def _folder_first(error: Any) -> str:

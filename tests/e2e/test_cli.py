@@ -681,6 +681,14 @@ def test_files_that_a_pattern_names_are_skipped_as_in_their_folder(tmp_path, run
     assert (run("import", tmp_path / "new", *foreign, *NO_MODEL).returncode, (tmp_path / "new").exists()) == (1, False)
 
 
+@pytest.mark.parametrize("command", [["keys", "--wrap"], ["checkpoint", "list", "trip"]])
+def test_an_option_of_all_commands_behind_one_is_told_where_it_stands(folder, run, command):
+    """Such as `--key-file`, which a person looks for at the command that wraps keys."""
+    told = run(*command, folder, "--key-file", "file.key").exited(2).stderr
+    words = " ".join(word for word in command if word not in ("--wrap", "trip"))
+    assert f"`mnemolog --key-file … {words} …`" in told
+
+
 @pytest.mark.local
 @pytest.mark.parametrize("command", ["recall", "context", "import"])
 def test_a_model_that_does_not_exist_is_wrong_usage_and_writes_nothing(folder, run, command):
