@@ -479,7 +479,9 @@ _OLD: Final = (
     f"CROSS JOIN sessions ON started_position = place / {PLACES} "
     "WHERE position > ? AND min(coalesce(said_at, recorded_at), recorded_at) <= ? ORDER BY position LIMIT ?"
 )
-_OPEN: Final = "SELECT session, scope, turns - forgotten FROM sessions WHERE ended_at IS NULL AND turns > 0"
+_OPEN: Final = (
+    "SELECT session, scope, turns - forgotten, last_position FROM sessions WHERE ended_at IS NULL AND turns > 0"
+)
 
 
 class RetentionReport(Result, frozen=True, kw_only=True):
@@ -547,11 +549,14 @@ class RetentionRuns:
             tell(progress, after, last)
         done = [report for report in reports if report is not None]
         kept = retention_at(self._log)
-        ended = [
-            session
-            for session, scope, left in self._fetched(_OPEN)
-            if left == (gone[session] if dry_run else 0) and kept.rule_of(scope) is not None
-        ]
+        ended = list[str]()
+        for session, scope, left, at in self._fetched(_OPEN):
+            rule = kept.rule_of(scope)
+            if rule is None or left != (gone[session] if dry_run else 0) or kept.holds_on([scope]):
+                continue
+            # What `forget` took all turns of may be a running conversation, as long as it is younger than the rule.
+            if gone[session] or self._log.recorded_at(at) + micros_of(rule.max_age) <= now:
+                ended.append(session)
         for session in () if dry_run else ended:
             self._sessions.end(session, reason="retention")
         return RetentionReport(

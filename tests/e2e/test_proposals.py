@@ -264,6 +264,21 @@ def test_turns_go_at_their_age_and_a_session_without_turns_is_ended(bare, clock)
     assert (bare.admin.apply_retention().turns, bare.verify(contents=True).sound) == (0, True)
 
 
+def test_a_conversation_of_which_everything_was_forgotten_goes_on_until_it_is_old(bare, clock):
+    """A run ends it at the age of the rule, but not under a hold."""
+    talk = bare.session("talk", scope="acme/ada")
+    bare.admin.set_retention("acme", max_age="15d")
+    for text in ("Forget what I say.", "Let us go on."):
+        talk.record("user", text)
+        bare.forget(session="talk", reason="asked")
+        assert [bare.admin.apply_retention(dry_run=dry).sessions_ended for dry in (True, False)] == [0, 0]
+    clock.set(clock.now() + 15 * DAY)
+    hold = bare.admin.hold("acme/ada", reason="case")
+    assert bare.admin.apply_retention().sessions_ended == 0
+    bare.admin.lift_hold(hold, reason="closed")
+    assert bare.admin.apply_retention().sessions_ended == 1
+
+
 @pytest.mark.parametrize(("by", "gone"), [("said", 1), ("recorded", 0)])
 def test_the_age_counts_from_the_saying_or_from_the_recording(bare, clock, by, gone):
     bare.session("s").record("user", "long ago", said_at=to_datetime(Micros(clock.now() - 30 * DAY)))
