@@ -14,6 +14,7 @@ from mnemolog.cli.command import (
     Columns,
     DryRun,
     answer,
+    given_time,
     note_more,
     open_store,
     print_json,
@@ -24,6 +25,7 @@ from mnemolog.cli.sessions import as_shown, given_value
 from mnemolog.domain.display import counted, cut, dated
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.facts import parse_valid_time
 from mnemolog.domain.proposals import Proposal, ProposalState
 from mnemolog.projections.read_models import Fact
 
@@ -42,6 +44,15 @@ FACTS: Columns[Fact] = {
 _OF_HISTORY = ("until", "state")
 
 
+def _valid_time(given: str) -> str:
+    """Return a time as the library takes it: words such as `yesterday` are those of the command line."""
+    try:
+        parse_valid_time("time", given)
+    except InvalidInput:
+        return given_time(given).isoformat()
+    return given
+
+
 @app.command("facts", cls=StoreCommand)
 def facts(
     store: Store,
@@ -49,7 +60,9 @@ def facts(
     scope: Scope = None,
     history: Annotated[str | None, typer.Option(metavar="KEY", help="Everything that was said of one key.")] = None,
     as_of: AsOf = None,
-    valid_at: Annotated[str | None, typer.Option(metavar="TIME", help="What is true then, such as 2026-03.")] = None,
+    valid_at: Annotated[
+        str | None, typer.Option(metavar="TIME", parser=_valid_time, help="What is true then, such as 2026-03.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the facts that hold, by key.
@@ -74,7 +87,9 @@ def assert_(
     ],
     text: Annotated[bool, typer.Option("--text", help="The value is text, also if it is JSON.")] = False,
     scope: Scope = None,
-    valid_from: Annotated[str | None, typer.Option(metavar="TIME", help="Since when, such as 2026-03.")] = None,
+    valid_from: Annotated[
+        str | None, typer.Option(metavar="TIME", parser=_valid_time, help="Since when, such as 2026-03.")
+    ] = None,
     because: Annotated[list[int], typer.Option(metavar="POSITION", help="A turn that it rests on.")] = [],  # noqa: B006
     corrects: Annotated[int | None, typer.Option(metavar="POSITION", help="The fact that was wrong.")] = None,
     reason: Reason = "",

@@ -41,7 +41,7 @@ from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, dated, named, 
 from mnemolog.domain.encoding import UNDECODABLE, to_json
 from mnemolog.domain.events import ContextServed, RecallServed
 from mnemolog.domain.scope import covers, parse_scope
-from mnemolog.domain.values import checked_whole, parse_time, to_micros
+from mnemolog.domain.values import checked_whole
 from mnemolog.infra.runtime.files import mapped_to_store_errors, open_file
 from mnemolog.projections.history.timeline import Moment, Replay, descent, describe, signed
 from mnemolog.projections.read_models import FactChange
@@ -428,9 +428,11 @@ def reads(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What --audit-reads has written.")],
     actor: Annotated[str | None, typer.Option(help="Only reads of this actor.")] = None,
     operation: Annotated[str | None, typer.Option(help="Only this operation, such as recall.")] = None,
-    scope: Annotated[str | None, typer.Option(help="Only reads that this scope was part of.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Only reads of this scope, above it or below it.")] = None,
     position: Annotated[int | None, typer.Option(metavar="N", help="Only reads that showed this position.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only reads at this time or later.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(metavar="TIME", parser=given_time, help="Only reads at this time or later.")
+    ] = None,
     refused: Annotated[bool, typer.Option("--refused", help="Only reads that were refused.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -438,16 +440,19 @@ def reads(
 
     Example: mnemolog reads reads.jsonl --position 7146
     """
-    begin = None if since is None else parse_time("since", since)
     within = None if scope is None else parse_scope(scope)
     found = [
         read
         for read in _reads(file)
         if (actor is None or read.actor == actor)
         and (operation is None or read.operation == operation)
-        and (within is None or not read.scope or any(covers(parse_scope(item), within) for item in read.scope))
+        and (
+            within is None
+            or not read.scope
+            or any(covers(at, within) or covers(within, at) for at in map(parse_scope, read.scope))
+        )
         and (position is None or any(first <= position <= last for first, last in read.positions))
-        and (begin is None or to_micros("at", read.at) >= begin)
+        and (since is None or read.at >= since)
         and (not refused or read.refused)
     ]
     print_list(found, READS, as_json=as_json, last=counted(len(found), "read"))

@@ -19,7 +19,7 @@ import msgspec
 from mnemolog.application import commands
 from mnemolog.domain import errors, session
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.event import TO_EVENT, TO_SESSION, shown_at, without
+from mnemolog.domain.event import TO_EVENT, TO_SESSION, shown_at, shown_by, without
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.head import position_at
@@ -39,7 +39,7 @@ Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound=type)
 Method = TypeVar("Method", bound=Callable[..., Any])
 SHOW_NOTHING: Final = {
-    *("None", "Self", "bool", "int", "Position", "Head", "SessionAt", "Ticket"),
+    *(None, "None", "Self", "bool", "int", "Position", "Head", "SessionAt", "Ticket"),
     *("Verification", "Status", "BackupReport", "Results[RebuildReport]"),
 }
 """Types of answers that hold no content and no names of sessions. Every other type shows something."""
@@ -87,6 +87,11 @@ class Shown:
         elif isinstance(answer, msgspec.Struct) and not isinstance(answer, Event):
             if (position := getattr(answer, "position", None)) is not None:
                 self.add(position, position)
+            for name, is_position in shown_by(type(answer)):
+                held = getattr(answer, name)
+                if is_position and held:
+                    for shown in held if isinstance(held, tuple) else (held,):
+                        self.add(shown, shown)
             items = [getattr(answer, name) for name in answer.__struct_fields__]
         for item in items:
             if item and type(item) not in _HOLD_NOTHING:

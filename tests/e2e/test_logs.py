@@ -431,6 +431,14 @@ def test_a_line_says_who_read_what_where_and_no_text(audited, file):
     assert "ferry" not in file.read_text()
 
 
+def test_a_line_has_the_facts_that_a_context_shows(audited, file):
+    """They are content as turns are."""
+    fact = audited.assert_fact("user/colour", "heliotrope", scope="acme/ada")
+    assert "heliotrope" in audited.context("Which colour?", scope="acme/ada").text
+    (positions,) = last(file, "positions")
+    assert [fact.position] * 2 in positions
+
+
 def test_what_is_refused_leaves_a_line(audited, file):
     """With the name of the error."""
     with pytest.raises(errors.UnknownSession):
@@ -509,5 +517,7 @@ def test_a_server_audits_the_api_the_console_and_exports(folder, file, run):
     )
     assert "alice  recall     acme" in shown.stdout
     assert shown.stdout.endswith("1 read\n")
+    wider = run("reads", file, "--actor", "alice", "--scope", "acme", "--operation", "recall", "--since", "yesterday")
+    assert wider.stdout == shown.stdout
     file.write_text("{}\n")
     assert "line 1 is no read" in run("reads", file).stderr
