@@ -50,8 +50,10 @@ def verify(lines, expected=(), document=None):
             if row["line"] == "end":
                 if (row["events"], row["position"], row["digest"]) != (position - first, position, digest):
                     raise NotSound(f"line {number}: the end does not fit the events before it")
-                if next(lines, None) is not None or missing:
-                    raise NotSound(f"line {number}: something follows the end, or the noted head is not in this log")
+                if next(lines, None) is not None:
+                    raise NotSound(f"line {number}: something follows the end")
+                if missing:
+                    raise NotSound(f"line {number}: a noted head is not in this log: {', '.join(missing)}")
                 return position - first, f"{position}:{digest}"
             stream, topic = row["stream"].encode(), row["topic"].encode()
             state = base64.b64decode(row["state"], validate=True)
