@@ -583,7 +583,7 @@ NO_BOUND = {
         projections/maintenance/vectors.py PASSES_MAX
         projections/projector.py RETRY_S_MIN RETRY_S_MAX
         projections/recall/bm25.py IDF_MIN
-        projections/recall/candidates.py RARE_MAX SAID_MAX CANDIDATES_MIN
+        projections/recall/candidates.py RARE_MAX CANDIDATES_MIN
         projections/recall/ranking.py COMPARED_MAX
         projections/recall/candidates.py CHARACTERS_MAX COMPARED_CHARACTERS_MAX
         projections/recall/ranking.py RERANKED_MAX

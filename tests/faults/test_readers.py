@@ -107,6 +107,7 @@ def test_every_answer_is_that_of_one_position(folder, processes, fork_server, re
             done.set()
         assert pipe.poll(WAIT_S)
         everything = [reading.result(), pipe.recv()]
+        assert isinstance(everything[1], dict), everything[1]  # Else how the other process failed.
     for answers in everything:
         for place in PLACES:
             check(place, answers[place], words)
