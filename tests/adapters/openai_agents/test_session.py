@@ -23,7 +23,7 @@ from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recal
 from mnemolog.adapters.openai_agents.session import ROLES
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
 from tests.adapters.openai_agents.agents_of_tests import answers, calls
-from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, said
+from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, texts_of
 from tests.support import HashEncoder, in_thread
 
 TEXTS = {
@@ -78,10 +78,10 @@ async def test_the_session_is_one_of_the_store(ours):
     await session.clear_session()
     assert await session.pop_item() is None
     assert ours.store.sessions() == []
-    await session.add_items(said("Tea, please."))
+    await session.add_items(texts_of("Tea, please."))
     (there,) = ours.store.sessions(scope="acme")
     assert (there.session, there.agent, there.scope) == ("alice", "helper", "acme/alice")
-    await ours.session("alice", scope="elsewhere").add_items(said("With milk."))
+    await ours.session("alice", scope="elsewhere").add_items(texts_of("With milk."))
     found = ours.store.recall("tea milk", scope="acme/alice").hits
     assert {hit.text for hit in found} == {"Tea, please.", "With milk."}
 
@@ -140,10 +140,10 @@ async def test_what_others_have_recorded_is_there_as_messages(ours):
 async def test_a_forgotten_item_is_not_there_any_more(ours):
     """Nor anywhere else; what is around it stays."""
     session = ours.session()
-    await session.add_items(said("one", "secret", "three"))
+    await session.add_items(texts_of("one", "secret", "three"))
     ours.store.forget(positions=[ours.store.turns("s")[1].position])
-    assert await session.get_items() == said("one", "three")
-    assert await session.get_items(2) == said("one", "three")
+    assert await session.get_items() == texts_of("one", "three")
+    assert await session.get_items(2) == texts_of("one", "three")
     await session.pop_item()
     assert await session.pop_item() == {"role": "user", "content": "one"}
 
@@ -169,7 +169,7 @@ def test_what_cannot_name_a_session_is_refused_at_once(bad, ours):
 async def test_beyond_its_limits_nothing_is_put(ours):
     """Neither of one item nor of how many."""
     session = ours.session()
-    for items in (said("x" * (64 << 20)), numbered(range(10_001))):
+    for items in (texts_of("x" * (64 << 20)), numbered(range(10_001))):
         with pytest.raises(LimitExceeded):
             await session.add_items(items)
     assert await session.get_items() == []
@@ -238,9 +238,9 @@ async def test_recall_is_a_tool(folder):
     """Within its scope, of messages alone, each with its place; long ones are cut."""
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         alice = MnemologSession("a", store, scope="acme/alice")
-        await alice.add_items([*said("I like green tea."), {**ITEMS["call"], "arguments": "green tea"}])
-        await MnemologSession("b", store, scope="acme/bob").add_items(said("I like black tea."))
-        await MnemologSession("c", store, scope="long").add_items(said("coffee " + "x" * 5_000))
+        await alice.add_items([*texts_of("I like green tea."), {**ITEMS["call"], "arguments": "green tea"}])
+        await MnemologSession("b", store, scope="acme/bob").add_items(texts_of("I like black tea."))
+        await MnemologSession("c", store, scope="long").add_items(texts_of("coffee " + "x" * 5_000))
         tool = recall_tool(store, scope="acme/alice")
         turn = store.turns("a")[0]
         (hit,) = store.recall("green tea", scope="acme/alice", roles=["user", "assistant"])
