@@ -95,6 +95,39 @@ class Rebuilt(NamedTuple):
     recall: Recall
 
 
+class _Making(NamedTuple):
+    """What the sections of one context are made of."""
+
+    question: Question
+    answer: Answer
+    wanted: Wanted
+    state: SessionState | None
+    """Of the session whose working memory is shown."""
+    facts: Sequence[Fact]
+    relevant: Sequence[Hit]
+    """The hits to show, each as the turn that said its words last."""
+    repeated: Mapping[Position, Turn]
+    """The turns that said the same before."""
+    fits: bool
+    """Whether anything fits the question well."""
+    packing: Packing
+
+    def found(self) -> set[Position]:
+        """Return the positions of what is shown, was found, or is said again by it."""
+        again = {at for hit in self.relevant for at in hit.repeated}
+        return again | {hit.position for hit in self.relevant} | {item.position for item in self.packing.passages}
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Yield the turns that say the same as another, and the hits that are not relevant enough."""
+        again = {at: hit.position for hit in self.relevant for at in hit.repeated}
+        for at, newest in again.items():
+            yield LeftOut(kind=BlockKind.PASSAGE, why=WhyLeftOut.REPETITION, position=at, newer=newest)
+        found = self.found()
+        for hit in self.answer.recall.hits:
+            if hit.position not in found:
+                yield left_out(hit, WhyLeftOut.BELOW_MIN_RELEVANCE)
+
+
 class Contexts:
     """Builds the contexts of one store. Safe for many threads.
 
@@ -143,11 +176,11 @@ class Contexts:
     def _built(self, question: Question, answer: Answer, wanted: Wanted, min_relevance: float | None) -> Context:
         """Return the context for an answer, with what working memory held then and had not expired.
 
-        Where nothing fits the question well, it has the beginnings of the best few passages, and no replies to them:
-        there is room, but nothing that is worth it.
+        Its sections get what they need of the budget in this order: facts, working memory, standing statements, turns,
+        and replies to them. Where nothing fits the question well, it has the beginnings of the best few passages, and
+        no replies: there is room, but nothing that is worth it.
         """
         recall = answer.recall
-        state = None if wanted.of is None else self._state_at(wanted.of, recall.head)
         best = max([hit.relevance for hit in recall.hits], default=0.0)
         least = floor(best, min_relevance, question.mode)
         enough = [hit for hit in recall.hits if hit.relevance >= least.least]
@@ -155,50 +188,25 @@ class Contexts:
         repeated = queries.turns_at(answer.connection, [at for hit in relevant for at in hit.repeated])
         superseded = self.recalls.superseded(answer.connection, list(repeated), answer.known)
         relevant = [_newest(hit, repeated, superseded, answer.words) for hit in relevant]
-        again = {at: hit.position for hit in relevant for at in hit.repeated}
-        titles = {hit.session: hit.session_title for hit in relevant}
         packing = Packing(
             wanted.budget,
             wanted.counter,
-            titles=titles,
+            titles={hit.session: hit.session_title for hit in relevant},
             turns_before=partial(queries.turns_beside, answer.connection, newest_first=True, limit=1),
             fits=least.fits,
             brief=not least.fits or recall.kind != Kind.ANSWER,
         )
-        facts, only = self._facts(question, answer, state)
-        plain = [fact_block(fact, of=only) for fact in facts if not fact.key.startswith(FOLDER)]
+        state = None if wanted.of is None else self._state_at(wanted.of, recall.head)
+        facts, scope = self._facts(question, answer, state)
+        made = _Making(question, answer, wanted, state, facts, relevant, repeated, least.fits, packing)
+        plain = [fact_block(fact, of=scope) for fact in facts if not fact.key.startswith(FOLDER)]
         packing.add_static(plain, share=FACTS_SHARE)
         packing.add_static([] if state is None else list(_static(state, answer.known.valid_at)))
-        unowned = not question.scopes and state is None
-        standing = self._standing(replace(question, scopes=(Scope(""),)) if unowned else question, answer, facts)
-        packing.add_standing(
-            [standing_block(item) for item in standing if item.ended is None and item.always],
-            [standing_block(item) for item in standing if item.ended is None and not item.always],
-        )
-        ended = [item.position for item in standing if item.ended is not None]
-        packing.leave_out([LeftOut(kind=BlockKind.STANDING, why=WhyLeftOut.ENDED, position=at) for at in ended])
-        later = {} if not least.fits else self._marked([hit.newer for hit in relevant if hit.newer], question, answer)
-        said_at = {at: turn.said_at for at, turn in repeated.items()} | {
-            hit.position: hit.said_at for hit in recall.hits
-        }
-        packing.add_turns(list(_turns(relevant, said_at, answer.words, later)))
-        room = packing.left if least.fits else 0
-        if wanted.budget >= EXCHANGES_FROM and room >= EXCHANGES_FROM // 20 and not _chooses_turns(question):
-            others: list[Turn] = []
-            with suppress(errors.LogUnreachable):  # The context is complete without replies.
-                others = self._exchanges(question, answer, packing.passages)
-            found = {hit.position for hit in relevant} | again.keys() | {item.position for item in packing.passages}
-            replies = self._marked([turn for turn in others if turn.position not in found], question, answer)
-            packing.add_turns(list(replies.values()), found=False)
-        packing.leave_out(
-            [
-                LeftOut(kind=BlockKind.PASSAGE, why=WhyLeftOut.REPETITION, position=at, newer=newest)
-                for at, newest in again.items()
-            ]
-        )
-        shown = {item.position for item in packing.passages} | {hit.position for hit in relevant} | again.keys()
-        below = [hit for hit in recall.hits if hit.position not in shown]
-        packing.leave_out([left_out(hit, WhyLeftOut.BELOW_MIN_RELEVANCE) for hit in below])
+        self._add_standing(made)
+        self._add_turns(made)
+        if least.fits:
+            self._add_replies(made)
+        packing.leave_out(list(made.left_out()))
         packed = packing.packed()
         return Context(
             query=recall.query,
@@ -216,6 +224,40 @@ class Contexts:
             unavailable_legs=recall.unavailable_legs,
             stale=recall.stale,
         )
+
+    def _add_standing(self, made: _Making) -> None:
+        """Add the standing statements that have not ended: those that hold for all answers, and the others."""
+        question, unowned = made.question, not made.question.scopes and made.state is None
+        if unowned:
+            question = replace(question, scopes=(Scope(""),))
+        standing = self._standing(question, made.answer, made.facts)
+        holding = [item for item in standing if item.ended is None]
+        made.packing.add_standing(
+            [standing_block(item) for item in holding if item.always],
+            [standing_block(item) for item in holding if not item.always],
+        )
+        ended = [item.position for item in standing if item.ended is not None]
+        made.packing.leave_out([LeftOut(kind=BlockKind.STANDING, why=WhyLeftOut.ENDED, position=at) for at in ended])
+
+    def _add_turns(self, made: _Making) -> None:
+        """Add the turns that were found, with what the same user said later if anything fits well."""
+        newer = [hit.newer for hit in made.relevant if hit.newer is not None]
+        later = self._marked(newer, made.question, made.answer) if made.fits else {}
+        said_at = {at: turn.said_at for at, turn in made.repeated.items()}
+        said_at |= {hit.position: hit.said_at for hit in made.answer.recall.hits}
+        made.packing.add_turns(list(_turns(made.relevant, said_at, made.answer.words, later)))
+
+    def _add_replies(self, made: _Making) -> None:
+        """Add the other side of exchanges, if the budget is large and much of it is left."""
+        room = made.packing.left >= EXCHANGES_FROM // 20
+        if made.wanted.budget < EXCHANGES_FROM or not room or _chooses_turns(made.question):
+            return
+        others: list[Turn] = []
+        with suppress(errors.LogUnreachable):  # The context is complete without replies.
+            others = self._exchanges(made.question, made.answer, made.packing.passages)
+        found = made.found()
+        replies = self._marked([turn for turn in others if turn.position not in found], made.question, made.answer)
+        made.packing.add_turns(list(replies.values()), found=False)
 
     def _marked(self, turns: Sequence[Turn], question: Question, answer: Answer) -> dict[Position, GrowingTurn]:
         """Return turns that no recall has found, by position, with what facts say of them."""
