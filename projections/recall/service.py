@@ -6,13 +6,13 @@ receipt use the same code as the first answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import sqlalchemy as sa
-from msgspec import structs, to_builtins
+from msgspec import Struct, structs, to_builtins
 
 from mnemolog.domain import errors
 from mnemolog.domain.choices import Activation
@@ -37,7 +37,7 @@ from mnemolog.projections.ports import Append, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import RERANKER, Recall
-from mnemolog.projections.recall.candidates import Candidates, Offer, from_views, in_windows, with_neighbours
+from mnemolog.projections.recall.candidates import Candidates, Offer, Ranked, from_views, in_windows, with_neighbours
 from mnemolog.projections.recall.hits import hits_of
 from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import (
@@ -212,6 +212,34 @@ class _VectorLeg(NamedTuple):
     why_not: str | None = None
 
 
+class _Snapshot(Struct):
+    """One state of the views, in a transaction that is kept open by `kept`."""
+
+    views: Views
+    kept: ExitStack
+    connection: sa.Connection
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Hold no transaction in the block, and a new one after it."""
+        self.kept.close()
+        yield
+        self.connection = self.kept.enter_context(self.views.database.reading())
+
+
+def _newer(
+    connection: sa.Connection, ranked: Sequence[Ranked], found: Sequence[Candidates], *, of: int
+) -> dict[Position, Turn | None]:
+    """Return what was said later about each of the first turns, and about what the first one changes."""
+    newer = dict[Position, Turn | None]()
+    if ranked:
+        first = ranked[: of + bool(ranked[0].parts.get("currency"))]
+        for some in found:
+            near = [turn.position for turn in first if turn.position in some.rows.positions]
+            newer |= {at: some.later(connection, at) for at in near if some.later is not None}
+    return newer
+
+
 class Recalls:
     """Answers questions to one store. Safe for many threads.
 
@@ -343,68 +371,45 @@ class Recalls:
         with ExitStack() as own:
             return self._answer(question, basis, self._projections.current_views(), snapshot or own)
 
-    def _answer(self, question: Question, basis: Basis, views: Views, snapshot: ExitStack) -> Answer:
+    def _answer(self, question: Question, basis: Basis, views: Views, kept: ExitStack) -> Answer:
         """Answer as of the position that the basis fixes, or else that of the views at the first read.
 
         One transaction reads everything that depends on the position. No transaction is open while a model works. Hits
         are read afterwards, so that a turn forgotten meanwhile is not returned.
         """
-        page = basis.page
-        reranker = self._projections.reranker if basis.reranked and question.mode != VECTOR else None
-        ranking = Ranking(question, count=page.end, to_be_reranked=reranker is not None)
-        wanted, failed = page.offered(question.mode), None
-        connection = snapshot.enter_context(views.database.reading())
-        head = tracked(connection, views.name).position if basis.head is None else basis.head
+        page, end = basis.page, basis.page.end
+        snapshot = _Snapshot(views, kept, kept.enter_context(views.database.reading()))
+        head = tracked(snapshot.connection, views.name).position if basis.head is None else basis.head
         known = (
-            fact_queries.known_now(connection, head, self._clock if basis.head is None else None)
+            fact_queries.known_now(snapshot.connection, head, self._clock if basis.head is None else None)
             if basis.moment is None
             else Known(head, Micros(basis.moment))
         )
-        filters = self.filters(connection, question, head)
-        windows = in_windows(connection, question, head=head)
-        legs = [_VectorLeg()] * len(windows)
-        while True:
-            with self._timed("mnemolog.recall.leg", leg=TEXT):
-                offers = [from_views(connection, window, filters, head=head, wanted=wanted) for window in windows]
-            if question.mode != TEXT:
-                snapshot.close()
-                legs = [self._ask_vectors(question, basis, offer, wanted) for offer in offers]
-                connection = snapshot.enter_context(views.database.reading())
-            pairs = zip(offers, legs, strict=True)
-            found = [with_neighbours(connection, question, offer, leg.answer) for offer, leg in pairs]
-            dropped = dict[Position, Position]()
-            if question.superseded == "drop":
-                offered = {at for some in found for leg in (some.rows.positions, *some.legs.values()) for at in leg}
-                dropped = self.superseded(connection, sorted(offered), known)
-            if ranking.add(connection, found, wanted=wanted, dropped=dropped):
-                break
-            wanted *= 2
+        filters = self.filters(snapshot.connection, question, head)
+        reranker = self._projections.reranker if basis.reranked and question.mode != VECTOR else None
+        ranking = Ranking(question, count=end, to_be_reranked=reranker is not None)
+        found, legs = self._ranked(question, basis, snapshot, filters, known, ranking)
+        failed = None
         if reranker is not None:
-            texts = queries.turns_at(connection, ranking.to_rerank)
-            snapshot.close()
-            failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
-            connection = snapshot.enter_context(views.database.reading())
-        ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
+            texts = queries.turns_at(snapshot.connection, ranking.to_rerank)
+            with snapshot.released():
+                failed = ranking.rerank(reranker, {at: turn.text for at, turn in texts.items()})
+        ranked, connection = ranking.turns[page.passed_over : end], snapshot.connection
+        offers = [some.offer for some in found]
         terms = (sought(offer.terms.stems, offer.found.counts, language=offer.language) for offer in offers)
         words = SoughtWords({stem: worth for some in terms for stem, worth in some.worth.items()}, offers[0].language)
         leg = next((leg for leg in legs if leg.why_not is not None), legs[0])
-        newer = dict[Position, Turn | None]()
-        if ranked and not page.passed_over:
-            count = basis.newer + bool(ranked[0].parts.get("currency"))  # The next one is what it changes.
-            for some in found:
-                near = [turn.position for turn in ranked[:count] if turn.position in some.rows.positions]
-                newer |= {at: some.later(connection, at) for at in near if some.later is not None}
         hits = hits_of(
             connection,
             ranked,
             words=words,
             question=question,
-            spans=spans,
+            spans=filters.spans,
             head=head,
             seen_by=partial(self.seen_by, connection, head=head),
             repeated=ranking.repeated,
             superseded=self.superseded(connection, [turn.position for turn in ranked], known),
-            newer=newer,
+            newer={} if page.passed_over else _newer(connection, ranked, found, of=basis.newer),
         )
         floor = ranking.floor or Floor(question.min_relevance or 0.0)
         recall = Recall(
@@ -420,7 +425,7 @@ class Recalls:
             model=None if leg.vectors is None else leg.vectors.fingerprint,
             reranker=None if reranker is None or failed is not None else reranker.name,
             filters=question.given_filters(),
-            searched_turns=_searched(offers[0]),
+            searched_turns=_searched(found[0].offer),
             left_out=ranking.left_out,
             skipped=tuple(sorted({at for some in found for at in some.skipped})),
             kind=found[0].offer.terms.request.kind,
@@ -429,6 +434,40 @@ class Recalls:
             fits=floor.fits,
         )
         return Answer(recall, ranking, found[0], leg.vectors, leg.answer, words, known, filters, connection)
+
+    def _ranked(
+        self,
+        question: Question,
+        basis: Basis,
+        snapshot: _Snapshot,
+        filters: queries.Filters,
+        known: Known,
+        ranking: Ranking,
+    ) -> tuple[list[Candidates], list[_VectorLeg]]:
+        """Rank candidates, twice as many until enough are good. Return those of each window, and how vectors did."""
+        wanted = basis.page.offered(question.mode)
+        windows = in_windows(snapshot.connection, question, head=known.upto)
+        legs = [_VectorLeg()] * len(windows)
+        while True:
+            with self._timed("mnemolog.recall.leg", leg=TEXT):
+                offers = [
+                    from_views(snapshot.connection, window, filters, head=known.upto, wanted=wanted)
+                    for window in windows
+                ]
+            if question.mode != TEXT:
+                with snapshot.released():
+                    legs = [self._ask_vectors(question, basis, offer, wanted) for offer in offers]
+            found = [
+                with_neighbours(snapshot.connection, question, offer, leg.answer)
+                for offer, leg in zip(offers, legs, strict=True)
+            ]
+            dropped = dict[Position, Position]()
+            if question.superseded == "drop":
+                offered = {at for some in found for leg in (some.rows.positions, *some.legs.values()) for at in leg}
+                dropped = self.superseded(snapshot.connection, sorted(offered), known)
+            if ranking.add(snapshot.connection, found, wanted=wanted, dropped=dropped):
+                return found, legs
+            wanted *= 2
 
     def superseded(
         self, connection: sa.Connection, turns: Sequence[Position], known: Known
