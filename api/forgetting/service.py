@@ -38,6 +38,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.result import Result
+from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import PROJECTIONS as FOLDER
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.values import (
@@ -555,7 +556,7 @@ class RetentionRuns:
             if rule is None or left != (gone[session] if dry_run else 0) or kept.holds_on([scope]):
                 continue
             # What `forget` took all turns of may be a running conversation, as long as it is younger than the rule.
-            if gone[session] or self._log.recorded_at(at) + micros_of(rule.max_age) <= now:
+            if gone[session] or self._last_used(session, at) + micros_of(rule.max_age) <= now:
                 ended.append(session)
         for session in () if dry_run else ended:
             self._sessions.end(session, reason="retention")
@@ -566,6 +567,11 @@ class RetentionRuns:
             sessions_ended=len(ended),
             held=held + reports.count(None),
         )
+
+    def _last_used(self, session: str, upto: Position) -> Micros:
+        """Return when something was last recorded in a session; that its content was erased does not count."""
+        batches = self._log.read_stream(session_stream(session), upto=upto)
+        return max(item.recorded_at for batch in batches for item in batch if not isinstance(item.event, ContentErased))
 
     def _fetched(self, statement: str, *parameters: int) -> list[Any]:
         with self._projections.current_views().database.reading() as connection:

@@ -85,7 +85,7 @@ LIBRARIES_BANNED = {
 }
 ONLY_IN = {"eventsourcing": "mnemolog.eventsourcing"}
 """Libraries that only one module may import."""
-STATEMENTS_MAX = {"core": 27_300, "product": 36_800, "tests": 41_800}
+STATEMENTS_MAX = {"core": 27_400, "product": 36_900, "tests": 41_800}
 """The core is the product without `server` and `adapters`. Who needs more raises it, and says why in the commit."""
 SOURCES = sorted(path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*.py"))
 
