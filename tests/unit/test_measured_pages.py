@@ -139,3 +139,11 @@ def test_a_failure_is_shown_in_the_guarantees():
     told = summary.filled(page, rows)
     assert "`tests/unit/b.py` | 1,200, 2 failed |\n" in told
     assert told.endswith("`tests/unit/x.py` | |\n")
+
+
+def test_pages_stay_short_enough_to_be_read():
+    """In words: each page at most 1,500, all of them 60,500, beside decisions and reports."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adapters").glob("*.md")]
+    words = {page.name: len(page.read_text().split()) for page in pages}
+    assert {name: number for name, number in words.items() if number > 1_500} == {}
+    assert sum(words.values()) <= 60_500
