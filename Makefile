@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO ?= .demo
 TEST_PROCESSES ?= 2
 # How long `make test` says that it takes: on two idle cores, with its files in memory.
-TEST_MINUTES := 8
+TEST_MINUTES := 9
 # Of the fault suites: ci or nightly, the seed to try again, the promises to try.
 SCALE ?= ci
 SEED ?=
