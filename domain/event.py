@@ -81,7 +81,7 @@ READ: Final = msgspec.Meta(extra={"read from": "log"})
 def shown_at(value: Any, found: set[int]) -> set[int]:
     """Add the positions of the events whose content a value shows, in everything that it holds. Return them all."""
     if isinstance(value, msgspec.Struct):
-        for name, is_position in shown_by(type(value)):
+        for name, is_position in _shown_by(type(value)):
             held = getattr(value, name)
             if is_position and held:
                 found.update(held if isinstance(held, tuple) else (held,))
@@ -120,7 +120,7 @@ def without(value: Any, is_left_out: Callable[[msgspec.Meta, Any], object]) -> A
 
 
 @cache
-def shown_by(kind: type[msgspec.Struct]) -> list[tuple[str, bool]]:
+def _shown_by(kind: type[msgspec.Struct]) -> list[tuple[str, bool]]:
     """Return the fields of a struct that hold structs, and with True those of positions that it shows."""
     hints = get_type_hints(kind, include_extras=True)
     parts = {name: list(_parts(hints[name])) for name in kind.__struct_fields__}

@@ -19,7 +19,7 @@ import msgspec
 from mnemolog.application import commands
 from mnemolog.domain import errors, session
 from mnemolog.domain.encoding import to_printable_json
-from mnemolog.domain.event import TO_EVENT, TO_SESSION, shown_at, shown_by, without
+from mnemolog.domain.event import TO_EVENT, TO_SESSION, shown_at, without
 from mnemolog.domain.events import ContextServed, Event, RecallServed, RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.facts import stream_scope
 from mnemolog.domain.head import position_at
@@ -78,7 +78,13 @@ class Shown:
         self.ranges.append((first, last))
 
     def collect(self, answer: Any) -> None:
-        """Add every position in an answer. Events refer to positions that they do not show."""
+        """Add every position in an answer, and those that its fields are marked to show."""
+        for position in shown_at(answer, set()):
+            self.add(position, position)
+        self._collect(answer)
+
+    def _collect(self, answer: Any) -> None:
+        """Add every position. Events refer to positions that they do not show."""
         items: Iterable[Any] = ()
         if isinstance(answer, list | tuple):
             items = answer
@@ -87,15 +93,10 @@ class Shown:
         elif isinstance(answer, msgspec.Struct) and not isinstance(answer, Event):
             if (position := getattr(answer, "position", None)) is not None:
                 self.add(position, position)
-            for name, is_position in shown_by(type(answer)):
-                held = getattr(answer, name)
-                if is_position and held:
-                    for shown in held if isinstance(held, tuple) else (held,):
-                        self.add(shown, shown)
             items = [getattr(answer, name) for name in answer.__struct_fields__]
         for item in items:
             if item and type(item) not in _HOLD_NOTHING:
-                self.collect(item)
+                self._collect(item)
 
 
 class ReadsFile:
